@@ -1,0 +1,1 @@
+"""HTTP: one file a protocol, JSON at the edge and typed events inside."""

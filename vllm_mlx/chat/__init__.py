@@ -1,0 +1,1 @@
+"""From conversations to token ids and back: render, tokenize, detokenize, split."""

@@ -1,0 +1,1 @@
+"""The model in its own process: it knows tokens, never text."""

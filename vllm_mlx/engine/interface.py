@@ -1,0 +1,60 @@
+"""What the API needs of an engine. `client.EngineClient` is the real one, `replay.ReplayEngine` a recorded one."""
+
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+from vllm_mlx.engine.protocol import Delta, EngineInfo, FailureKind, Progress, Submit
+
+HealthState = Literal["starting", "ready", "restarting", "failed"]
+
+
+class EngineError(Exception):
+    """A sequence ended wrong; `kind` says whose fault it was (`died`: the engine process ended under it)."""
+
+    def __init__(self, kind: FailureKind | Literal["died"], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Generation(Protocol):
+    """One running sequence: iterate for its deltas. Leaving early without `finish` must be a `cancel`."""
+
+    def __aiter__(self) -> AsyncIterator[Delta | Progress]:
+        """Yields `Progress` while the prompt is prefilled, then a `Delta` a step; ends after `Delta.finish`.
+
+        Raises:
+            EngineError: the sequence failed or the engine died.
+        """
+        ...
+
+    def finish(self, keep: int) -> None:
+        """Stops the sequence; only its first `keep` tokens count (cache, history)."""
+        ...
+
+    def cancel(self) -> None:
+        """Frees the slot by the next step. Harmless after the end."""
+        ...
+
+
+class Engine(Protocol):
+    """A model that continues token ids."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """Facts of the loaded model; available once `start` has returned."""
+        ...
+
+    @property
+    def health(self) -> HealthState: ...
+
+    async def start(self) -> None:
+        """Returns when the model is loaded. Raises `EngineError` with a message for the user if it cannot be."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the engine process, whatever it is doing."""
+        ...
+
+    def submit(self, request: Submit) -> Generation:
+        """Queues one sequence. Raises `EngineError` at once when no engine runs."""
+        ...

@@ -1,0 +1,140 @@
+"""What crosses between the API process and the engine process: tokens and numbers, no text.
+
+Frames on the socket are a 4-byte big-endian length and one msgpack-encoded message. Requests go to
+the engine (`Submit`, `Finish`, `Cancel`); the engine answers with `Ready` once, then one `Step` a
+step for all sequences, `Progress` while a prompt is prefilled, and `Failed` for a sequence that ends wrong.
+"""
+
+from typing import Literal
+
+import msgspec
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the next token of one sequence is drawn. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 are off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+
+
+class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether the prompt leaves a thought open, which ids close it, and at most how many tokens it may take."""
+
+    open: bool
+    close_ids: list[int]
+    budget: int | None = None
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """One sequence to generate.
+
+    `stop_ids` end it (the id is reported in `Delta.stop_id` and is not among `Delta.tokens`); before
+    `min_tokens` they cannot be drawn. `max_tokens` >= 1. `logprobs` is how many alternatives a token
+    is reported with (None: no log-probabilities at all). A smaller `priority` runs earlier.
+    """
+
+    id: str
+    prompt: list[int]
+    max_tokens: int
+    sampling: Sampling = Sampling()
+    stop_ids: list[int] = []
+    min_tokens: int = 0
+    thinking: Thinking | None = None
+    logprobs: int | None = None
+    priority: int = 0
+
+
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """The API found the end (a stop string, the end of a turn): stop now; only the first `keep` tokens count."""
+
+    id: str
+    keep: int
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Nobody waits for this sequence any more: free its slot by the next step."""
+
+    id: str
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """The drawn token's log-probability and the most likely alternatives (id, log-probability), best first."""
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+FinishReason = Literal["stop", "length"]
+
+
+class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one step gave one sequence.
+
+    `tokens` are ids; a replay of recorded output may give `raw` bytes of text instead. `finish` is set
+    on the last delta of a sequence. `cached_tokens` (prompt tokens not prefilled) comes with the first.
+    """
+
+    id: str
+    tokens: list[int] = []
+    raw: bytes | None = None
+    logprobs: list[TokenLogprobs] | None = None
+    finish: FinishReason | None = None
+    stop_id: int | None = None
+    cached_tokens: int | None = None
+
+
+class Step(msgspec.Struct, frozen=True, tag=True):
+    """One step of the whole batch."""
+
+    deltas: list[Delta]
+
+
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """Prefill of one sequence: `done` of `total` prompt tokens."""
+
+    id: str
+    done: int
+    total: int
+
+
+FailureKind = Literal["invalid", "too_long", "overloaded", "internal"]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """One sequence ended wrong: refused (`invalid`, `too_long`), no room (`overloaded`) or an engine error."""
+
+    id: str
+    kind: FailureKind
+    message: str
+
+
+class EngineInfo(msgspec.Struct, frozen=True):
+    """What the API needs to know of the loaded model: its context in tokens, vocabulary, device, bytes."""
+
+    max_model_len: int
+    vocab_size: int
+    device: str
+    weight_bytes: int
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The model is loaded and the engine takes requests."""
+
+    info: EngineInfo
+
+
+class Fatal(msgspec.Struct, frozen=True, tag=True):
+    """The engine cannot start (a model that does not load, no memory): why, in words for the user."""
+
+    message: str
+
+
+Request = Submit | Finish | Cancel
+Reply = Ready | Step | Progress | Failed | Fatal
