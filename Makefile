@@ -1,0 +1,25 @@
+.PHONY: demo test setup check docs lock clean
+
+demo: ## serve the built-in model on 127.0.0.1:8000; more flags in ARGS
+	@scripts/setup
+	@exec .venv/bin/vllm-mlx serve demo $(ARGS)
+
+test: ## lint, types, generated docs and every test
+	@scripts/setup dev
+	@scripts/check
+	@scripts/test
+
+setup: ## .venv with everything to run and to test
+	@scripts/setup dev
+
+check: setup ## lint, types, generated docs
+	@scripts/check
+
+docs: setup ## write the generated tables of docs/ again
+	@.venv/bin/python scripts/docs.py
+
+lock: ## write the lock files again from pyproject.toml (needs uv)
+	@scripts/lock
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
