@@ -1,10 +1,15 @@
-"""Every setting of a server, once, frozen. The CLI makes it; nothing reads flags after that.
+"""Every setting of a server, once, frozen. The CLI makes its flags from it; nothing reads flags after that.
 
-Field names are vLLM's flag names with underscores.
+Field names are vLLM's flag names with underscores. A field made with `setting` is a flag; the type is its annotation.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+def setting(default: Any, help: str, *, minimum: float | None = None, metavar: str | None = None) -> Any:
+    """A field that is a command-line flag as well. `minimum` bounds a number, inclusively."""
+    return field(default=default, metadata={"help": help, "minimum": minimum, "metavar": metavar})
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,12 +17,12 @@ class EngineConfig:
     """What the engine process is told at its start. `model` is a local folder; times are seconds."""
 
     model: str
-    max_num_seqs: int = 8
-    max_model_len: int | None = None
-    enable_prefix_caching: bool = True
-    prefill_step_size: int = 2048
-    seed: int | None = None
-    trust_remote_code: bool = False
+    max_num_seqs: int = setting(8, "Sequences that are generated at the same time.", minimum=1)
+    max_model_len: int | None = setting(None, "Context in tokens; the model's own by default.", minimum=1)
+    enable_prefix_caching: bool = setting(True, "Keep the KV cache of earlier turns: a new turn costs its new tokens.")
+    prefill_step_size: int = setting(2048, "Prompt tokens that are prefilled in one step.", minimum=1)
+    seed: int | None = setting(None, "Seed of requests that bring none.", minimum=0)
+    trust_remote_code: bool = setting(False, "Run Python code that comes with the model.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +30,25 @@ class ServeConfig:
     """What the API process is told at its start."""
 
     engine: EngineConfig
-    host: str = "127.0.0.1"
-    port: int = 8000
-    served_model_name: tuple[str, ...] = ()
-    strict_model_name: bool = False
-    tool_call_parser: str = "auto"
-    reasoning_parser: str = "auto"
-    enable_auto_tool_choice: bool = True
-    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = "reasoning_content"
-    tool_call_streaming: Literal["value", "parameter", "call"] = "value"
-    chat_template: str | None = None
-    engine_stall_timeout: float = 300.0
-    keep_alive_interval: float = 5.0
-    record: str | None = None
-    log_level: str = "info"
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8000, "Port to listen on; 0 takes a free one.", minimum=0)
+    served_model_name: tuple[str, ...] = setting(
+        (), "Name that clients call the model by; may be given more than once.", metavar="NAME"
+    )
+    strict_model_name: bool = setting(False, "Refuse a request for any other model name.")
+    tool_call_parser: str = setting("auto", "Format of the tool calls; auto reads it off the model.", metavar="NAME")
+    reasoning_parser: str = setting("auto", "Format of the thoughts; auto reads it off the model.", metavar="NAME")
+    enable_auto_tool_choice: bool = setting(True, "Let the model call tools when it likes.")
+    reasoning_field: Literal["reasoning", "reasoning_content", "both"] = setting(
+        "reasoning_content", "Where chat completions put the thoughts."
+    )
+    tool_call_streaming: Literal["value", "parameter", "call"] = setting(
+        "value", "How eagerly a call's arguments are sent: as they are written, whole parameters, or whole calls."
+    )
+    chat_template: str | None = setting(None, "File with a chat template instead of the model's own.", metavar="FILE")
+    engine_stall_timeout: float = setting(
+        300.0, "Seconds without a step after which an engine that has work is restarted.", minimum=1
+    )
+    keep_alive_interval: float = setting(5.0, "Seconds of silence after which a stream sends a comment.", minimum=0.1)
+    record: str | None = setting(None, "Keep every request and its raw output in this file.", metavar="FILE.jsonl")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "How much is logged.")
