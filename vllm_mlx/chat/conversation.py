@@ -1,7 +1,7 @@
 """The conversation that every protocol decodes to, in one spelling: equal meaning gives equal values."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -64,3 +64,93 @@ class Conversation:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+
+
+def joined_text(content: str | Sequence[str | Mapping[str, Any]] | None) -> str:
+    """Content as one string: parts follow each other with nothing between, as the templates write them; null is "".
+
+    Raises:
+        ValueError: a part is not text; it names the part's type.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    pieces: list[str] = []
+    for part in content:
+        text = part if isinstance(part, str) else part.get("text", part.get("refusal"))
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, Mapping) else None
+            raise ValueError(f"content of type {kind!r} is not supported: this model reads text only")
+        pieces.append(text)
+    return "".join(pieces)
+
+
+def normalise(messages: Iterable[Message], *, thought: tuple[str, str] | None, late_system: bool) -> list[Message]:
+    """The one form in which a conversation is rendered.
+
+    Args:
+        messages: as a protocol decoded them.
+        thought: the markers of the model's own thoughts: a leading thinking block in an assistant's content is moved
+            to its `reasoning`, if it has none.
+        late_system: whether the template writes system messages in place. Where it would drop, move or refuse
+            them, later ones become marked user text at their place; the first turn never changes.
+    """
+    lifted = [lift_thought(message, thought) if thought else message for message in messages]
+    return _order_results(_place_system(lifted, late_system))
+
+
+def lift_thought(message: Message, thought: tuple[str, str]) -> Message:
+    """Moves an assistant's leading inline thinking block to `reasoning`, without the line breaks beside the markers."""
+    opener, closer = thought
+    content = message.content.lstrip()
+    if message.role != "assistant" or message.reasoning is not None or not content.startswith(opener):
+        return message
+    reasoning, _, rest = content[len(opener) :].partition(closer)
+    return replace(message, reasoning=reasoning.strip("\n"), content=rest.lstrip("\n"))
+
+
+def _place_system(messages: list[Message], late_system: bool) -> list[Message]:
+    """Developer becomes system; leading ones merge to one message; later ones stay where they are."""
+    late = next(
+        (at for at, message in enumerate(messages) if message.role not in ("system", "developer")), len(messages)
+    )
+    leading = [message.content for message in messages[:late] if message.content]
+    placed = [Message("system", "\n\n".join(leading))] if leading else []
+    for message in messages[late:]:
+        if message.role not in ("system", "developer"):
+            placed.append(message)
+        elif late_system:
+            placed.append(replace(message, role="system"))
+        else:
+            placed.append(Message("user", f"[{message.role} message]\n{message.content}"))
+    return placed
+
+
+def _order_results(messages: list[Message]) -> list[Message]:
+    """Tool results follow the order of their calls: some templates tell them apart by nothing else."""
+    ordered: list[Message] = []
+    calls: list[str] = []
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        end = at + 1
+        if message.role == "tool":
+            while end < len(messages) and messages[end].role == "tool":
+                end += 1
+            ordered += _results(messages[at:end], calls)
+        else:
+            if message.role == "assistant":
+                calls = [call.id for call in message.tool_calls]
+            ordered.append(message)
+        at = end
+    return ordered
+
+
+def _results(results: list[Message], calls: list[str]) -> list[Message]:
+    """Results without an id answer the calls that nothing else answers, in order."""
+    answered = {result.tool_call_id for result in results}
+    open_calls = iter([call for call in calls if call not in answered])
+    named = [
+        result if result.tool_call_id else replace(result, tool_call_id=next(open_calls, None)) for result in results
+    ]
+    place = {call: at for at, call in enumerate(calls)}
+    return sorted(named, key=lambda result: place.get(result.tool_call_id or "", len(place)))
