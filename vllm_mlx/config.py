@@ -21,6 +21,10 @@ class EngineConfig:
     max_model_len: int | None = setting(None, "Context in tokens; the model's own by default.", minimum=1)
     enable_prefix_caching: bool = setting(True, "Keep the KV cache of earlier turns: a new turn costs its new tokens.")
     prefill_step_size: int = setting(2048, "Prompt tokens that are prefilled in one step.", minimum=1)
+    max_prefill_stall_ms: int = setting(
+        200, "Milliseconds that running streams wait at most while another prompt is prefilled.", minimum=1
+    )
+    max_waiting_seqs: int = setting(2048, "Requests that may wait for a slot; more are refused with a 503.", minimum=1)
     seed: int | None = setting(None, "Seed of requests that bring none.", minimum=0)
     trust_remote_code: bool = setting(False, "Run Python code that comes with the model.")
 

@@ -5,9 +5,12 @@ the engine (`Submit`, `Finish`, `Cancel`); the engine answers with `Ready` once,
 step for all sequences, `Progress` while a prompt is prefilled, and `Failed` for a sequence that ends wrong.
 """
 
+import struct
 from typing import Literal
 
 import msgspec
+
+from vllm_mlx.config import EngineConfig
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -138,3 +141,45 @@ class Fatal(msgspec.Struct, frozen=True, tag=True):
 
 Request = Submit | Finish | Cancel
 Reply = Ready | Step | Progress | Failed | Fatal
+
+_LENGTH = struct.Struct(">I")
+
+
+def encode_frame(message: Request | Reply) -> bytes:
+    """One message as it goes over the socket."""
+    body = _ENCODER.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def encode_settings(config: EngineConfig) -> bytes:
+    """The first frame that an engine process is sent."""
+    body = _ENCODER.encode(config)
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; the stream may arrive in any pieces."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies of the frames that are complete now."""
+        self._buffer += data
+        bodies = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            end = start + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[start + _LENGTH.size : end]))
+            start = end
+        del self._buffer[:start]
+        return bodies
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+decode_settings = msgspec.msgpack.Decoder(EngineConfig).decode
+decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode

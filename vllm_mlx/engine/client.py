@@ -1,0 +1,223 @@
+"""The asyncio side of the engine process: starts it, watches it, starts it again, and routes what it says.
+
+Imports no MLX. A generation ends with `EngineError("died", ...)` when its engine process does; requests that come while
+a new one starts are sent to it once it is ready.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from vllm_mlx.config import EngineConfig
+from vllm_mlx.engine.interface import EngineError, HealthState
+from vllm_mlx.engine.process import EngineProcess
+from vllm_mlx.engine.protocol import (
+    Cancel,
+    Delta,
+    EngineInfo,
+    Failed,
+    Fatal,
+    Finish,
+    Progress,
+    Ready,
+    Reply,
+    Request,
+    Step,
+    Submit,
+    encode_frame,
+)
+
+_log = logging.getLogger("vllm_mlx.engine")
+_LOAD_ATTEMPTS = 3
+_END_GRACE = 2.0
+_BACKOFF = 0.2
+
+_Item = Delta | Progress | EngineError
+
+
+class EngineClient:
+    """The real engine, behind `interface.Engine`. Used from one event loop."""
+
+    def __init__(self, config: EngineConfig, *, stall_timeout: float = 300.0) -> None:
+        """`stall_timeout`: seconds without a reply after which an engine that has work is ended and started anew."""
+        self._config = config
+        self._stall_timeout = stall_timeout
+        self._health: HealthState = "starting"
+        self._info: EngineInfo | None = None
+        self._failure = ""
+        self._generations: dict[str, ClientGeneration] = {}
+        self._unsent: list[bytes] = []
+        self._process: EngineProcess | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._first_ready: asyncio.Future[None] | None = None
+
+    @property
+    def info(self) -> EngineInfo:
+        assert self._info is not None, "start has not returned"
+        return self._info
+
+    @property
+    def health(self) -> HealthState:
+        return self._health
+
+    @property
+    def pid(self) -> int | None:
+        """The engine process, while there is one."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        self._first_ready = asyncio.get_running_loop().create_future()
+        self._supervisor = asyncio.create_task(self._supervise())
+        try:
+            await self._first_ready
+        except EngineError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        if self._supervisor:
+            self._supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._supervisor
+            self._supervisor = None
+        if self._process:
+            await self._process.end(_END_GRACE)
+            self._process = None
+        if self._health != "failed":
+            self._health, self._failure = "failed", "the engine was closed"
+        self._fail_all(self._failure)
+
+    def submit(self, request: Submit) -> "ClientGeneration":
+        if self._health == "failed":
+            raise EngineError("died", self._failure)
+        if request.id in self._generations:
+            raise EngineError("invalid", f"the id {request.id!r} is in use")
+        generation = ClientGeneration(self, request.id)
+        self._generations[request.id] = generation
+        self.send(request)
+        return generation
+
+    def send(self, request: Request) -> None:
+        """To the engine, now or once it is ready."""
+        frame = encode_frame(request)
+        if self._health == "ready" and self._process:
+            self._process.write(frame)
+        else:
+            self._unsent.append(frame)
+
+    def drop(self, id: str) -> bool:
+        """Forgets a generation; False if it was over."""
+        return self._generations.pop(id, None) is not None
+
+    async def _supervise(self) -> None:
+        """Keeps an engine process running until there is no point in it."""
+        failures = 0
+        while True:
+            process = await EngineProcess.spawn(self._config, self._dispatch)
+            self._process = process
+            reason = await self._watch(process)
+            # A process that hangs is not asked twice.
+            await process.end(_END_GRACE if process.ended.is_set() else 0)
+            idle = process.was_ready and not self._generations
+            failures = failures + 1 if not process.was_ready or (idle and not process.served) else 0
+            reason = process.fatal or reason
+            if process.fatal or failures >= _LOAD_ATTEMPTS:
+                self._give_up(reason)
+                return
+            self._health = "restarting" if self._info else "starting"
+            if process.was_ready:
+                self._unsent.clear()
+                self._fail_all(reason)
+            _log.error("%s; starting a new engine", reason)
+            await asyncio.sleep(_BACKOFF * 4**failures)
+
+    async def _watch(self, process: EngineProcess) -> str:
+        """Returns when the process has ended or hangs: why."""
+        loop = asyncio.get_running_loop()
+        last_idle = loop.time()
+        while not process.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.ended.wait(), min(1.0, self._stall_timeout / 4))
+            if not process.was_ready or not self._generations:
+                last_idle = loop.time()
+            quiet = loop.time() - max(last_idle, process.last_heard)
+            if quiet > self._stall_timeout:
+                return f"the engine made no step for {quiet:.0f} s"
+        return f"the engine process ended ({await process.exit_text()})"
+
+    def _give_up(self, reason: str) -> None:
+        self._health, self._failure = "failed", reason
+        _log.error("no engine: %s", reason)
+        self._fail_all(reason)
+        if self._first_ready and not self._first_ready.done():
+            self._first_ready.set_exception(EngineError("died", reason))
+
+    def _fail_all(self, reason: str) -> None:
+        generations, self._generations = self._generations, {}
+        for generation in generations.values():
+            generation.put(EngineError("died", reason))
+
+    def _dispatch(self, process: EngineProcess, reply: Reply) -> None:
+        match reply:
+            case Step(deltas):
+                for delta in deltas:
+                    self._put(delta.id, delta, last=delta.finish is not None)
+            case Progress(id):
+                self._put(id, reply, last=False)
+            case Failed(id, kind, message):
+                self._put(id, EngineError(kind, message), last=True)
+            case Ready(info):
+                self._info = info
+                self._health = "ready"
+                for frame in self._unsent:
+                    process.write(frame)
+                self._unsent.clear()
+                if self._first_ready and not self._first_ready.done():
+                    self._first_ready.set_result(None)
+            case Fatal(message):
+                process.fatal = message
+
+    def _put(self, id: str, item: _Item, *, last: bool) -> None:
+        generation = self._generations.get(id)
+        if generation is None:
+            return
+        if last:
+            del self._generations[id]
+        generation.put(item)
+
+
+class ClientGeneration:
+    """One sequence in the engine process."""
+
+    def __init__(self, client: EngineClient, id: str) -> None:
+        self._client = client
+        self._id = id
+        self._items: asyncio.Queue[_Item] = asyncio.Queue()
+        self._over = False
+
+    def put(self, item: _Item) -> None:
+        self._items.put_nowait(item)
+
+    async def __aiter__(self) -> AsyncIterator[Delta | Progress]:
+        try:
+            while not self._over:
+                item = await self._items.get()
+                if isinstance(item, EngineError):
+                    self._over = True
+                    raise item
+                self._over = self._over or (isinstance(item, Delta) and item.finish is not None)
+                yield item
+        finally:
+            self.cancel()
+
+    def finish(self, keep: int) -> None:
+        # Also after the engine's own end: tokens past `keep` must leave its cache.
+        self._over = True
+        self._client.drop(self._id)
+        self._client.send(Finish(self._id, keep))
+
+    def cancel(self) -> None:
+        self._over = True
+        if self._client.drop(self._id):
+            self._client.send(Cancel(self._id))

@@ -1,0 +1,139 @@
+"""The step loop: requests in, a step of the whole batch, replies out. Owns every sequence's keys and values.
+
+A step launches the next decode of all rows, then reads the tokens of the one before (so the device does not wait for
+Python), and last prefills a chunk of one prompt, small enough that the rows keep their pace.
+"""
+
+from collections.abc import Callable
+
+from vllm_mlx.config import EngineConfig
+from vllm_mlx.engine.decode import Decoder, Flight, Row
+from vllm_mlx.engine.loader import LoadedModel
+from vllm_mlx.engine.prefill import ChunkSizer, prefill
+from vllm_mlx.engine.protocol import Cancel, Delta, Failed, Finish, Progress, Reply, Request, Step, Submit
+from vllm_mlx.engine.sampling import NOT_A_NUMBER, Choice, Draw, seed_of
+from vllm_mlx.engine.scheduler import Phase, Scheduler, Sequence
+
+
+class Core:
+    """One model and the sequences that it continues. Used by one thread."""
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, send: Callable[[Reply], None]) -> None:
+        self._loaded = loaded
+        self._send = send
+        info = loaded.info
+        self._scheduler = Scheduler(config.max_num_seqs, config.max_waiting_seqs, info.max_model_len, info.vocab_size)
+        self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000)
+        self._decoder = Decoder(loaded.model, info.vocab_size)
+        self._rows: dict[str, Row] = {}
+
+    @property
+    def has_work(self) -> bool:
+        return self._scheduler.has_work
+
+    def handle(self, request: Request) -> None:
+        """Takes one request; it acts at the next step."""
+        match request:
+            case Submit():
+                if refusal := self._scheduler.submit(request):
+                    self._send(refusal)
+            case Finish(id, keep):
+                self._stop(id, keep)
+            case Cancel(id):
+                self._stop(id, None)
+
+    def _stop(self, id: str, keep: int | None) -> None:
+        sequence = self._scheduler.get(id)
+        if sequence is None:
+            return
+        if keep is not None:
+            del sequence.tokens[len(sequence.submit.prompt) + keep :]
+        self._scheduler.remove(sequence)
+        self._release(sequence)
+
+    def step(self) -> None:
+        """Moves everything on by one step."""
+        for sequence in self._scheduler.admit():
+            self._admit(sequence)
+        flight = self._decoder.take()
+        if flight and any(row.sequence.must_wait for row in self._decoder.rows):
+            self._deliver(flight)
+            flight = None
+        self._launch()
+        if flight:
+            self._deliver(flight)
+        self._prefill()
+        if not self._decoder.rows:
+            self._decoder.take()
+
+    def _admit(self, sequence: Sequence) -> None:
+        submit = sequence.submit
+        choice = Choice(
+            submit.sampling, seed_of(submit.sampling), sequence.tokens, len(submit.prompt), logprobs=submit.logprobs
+        )
+        row = Row(sequence, self._loaded.make_caches(), choice)
+        self._rows[submit.id] = row
+        self._prefilled(row, 0)
+
+    def _launch(self) -> None:
+        for row in [row for row in self._decoder.rows if not row.sequence.launchable]:
+            self._decoder.leave(row)
+        if not self._decoder.rows:
+            return
+        self._decoder.launch([_draw(row.sequence) for row in self._decoder.rows])
+        self._scheduler.launched(row.sequence for row in self._decoder.rows)
+
+    def _deliver(self, flight: Flight) -> None:
+        deltas: list[Delta] = []
+        for read in flight.read():
+            sequence = read.row.sequence
+            if sequence.phase is not Phase.DECODE:
+                continue
+            if read.token == NOT_A_NUMBER:
+                self._fail(sequence, "the model's output is not a number")
+                continue
+            delta = self._scheduler.accept(sequence, read.token, read.logprobs)
+            deltas.append(delta)
+            if delta.finish:
+                self._release(sequence)
+        if deltas:
+            self._send(Step(deltas))
+
+    def _prefill(self) -> None:
+        sequence = self._scheduler.next_prefill()
+        if sequence is None:
+            return
+        row = self._rows[sequence.submit.id]
+        count = self._sizer.size(sequence.remaining, others_wait=bool(self._decoder.rows))
+        seconds = prefill(self._loaded.model, row.caches, sequence.tokens[sequence.kv : sequence.kv + count])
+        self._sizer.ran(count, seconds)
+        self._prefilled(row, count)
+        self._send(Progress(sequence.submit.id, sequence.kv, len(sequence.tokens)))
+
+    def _prefilled(self, row: Row, count: int) -> None:
+        self._scheduler.prefilled(row.sequence, count)
+        if row.sequence.phase is Phase.DECODE:
+            self._decoder.join(row)
+
+    def _release(self, sequence: Sequence) -> None:
+        row = self._rows.pop(sequence.submit.id, None)
+        if row is not None and row in self._decoder.rows:
+            self._decoder.leave(row)
+
+    def _fail(self, sequence: Sequence, message: str) -> None:
+        self._scheduler.remove(sequence)
+        self._release(sequence)
+        self._send(Failed(sequence.submit.id, "internal", message))
+
+    def recover(self, error: Exception) -> None:
+        """A step raised: the sequences in flight fail, those that wait go on with a fresh batch."""
+        self._decoder = Decoder(self._loaded.model, self._loaded.info.vocab_size)
+        self._rows.clear()
+        for sequence in list(self._scheduler.running):
+            self._fail(sequence, f"the engine failed in a step: {error!r}")
+
+
+def _draw(sequence: Sequence) -> Draw:
+    submit = sequence.submit
+    banned = submit.stop_ids if sequence.launched < submit.min_tokens else ()
+    return Draw(position=sequence.launched, forced=sequence.next_forced(), banned=banned)

@@ -1,0 +1,69 @@
+"""A model folder into memory, and what must be known of it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from vllm_mlx.config import EngineConfig
+from vllm_mlx.engine.attention import own_caches
+from vllm_mlx.engine.protocol import EngineInfo
+
+
+class LoadError(Exception):
+    """The model cannot be served; the message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory."""
+
+    model: Any
+    config: dict[str, Any]
+    info: EngineInfo
+
+    def make_caches(self) -> list[Any]:
+        """Empty caches for one row, one a layer."""
+        from mlx_lm.models.cache import make_prompt_cache
+
+        return own_caches(make_prompt_cache(self.model))
+
+
+def load(config: EngineConfig) -> LoadedModel:
+    """Raises `LoadError` where the folder holds no model that can be served."""
+    from mlx_lm.utils import load_model
+
+    folder = Path(config.model)
+    if not (folder / "config.json").is_file():
+        raise LoadError(f"{folder} has no config.json: it is not a model folder")
+    try:
+        model, described = load_model(folder, trust_remote_code=config.trust_remote_code)
+    except (ValueError, FileNotFoundError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
+        raise LoadError(f"the model in {folder} does not load: {error}") from error
+    text = described.get("text_config") or described
+    context = _context(text, config.max_model_len)
+    info = EngineInfo(
+        max_model_len=context,
+        vocab_size=int(text["vocab_size"]),
+        device=_device(),
+        weight_bytes=sum(value.nbytes for _, value in tree_flatten(model.parameters())),
+    )
+    return LoadedModel(model, described, info)
+
+
+def _context(text: dict[str, Any], wanted: int | None) -> int:
+    own = text.get("max_position_embeddings")
+    if own is None and wanted is None:
+        raise LoadError("config.json does not say the model's context: give --max-model-len")
+    if own is not None and wanted is not None and wanted > own:
+        raise LoadError(f"--max-model-len {wanted} is more than the model's context of {own}")
+    return int(wanted or own or 0)
+
+
+def _device() -> str:
+    if not mx.metal.is_available():
+        return "cpu"
+    return str(mx.device_info()["device_name"])
