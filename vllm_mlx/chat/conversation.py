@@ -1,6 +1,6 @@
 """The conversation that every protocol decodes to, in one spelling: equal meaning gives equal values."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -64,24 +64,6 @@ class Conversation:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-
-
-def joined_text(content: str | Sequence[str | Mapping[str, Any]] | None) -> str:
-    """Content as one string: parts follow each other with nothing between, as the templates write them; null is "".
-
-    Raises:
-        ValueError: a part is not text; it names the part's type.
-    """
-    if content is None or isinstance(content, str):
-        return content or ""
-    pieces: list[str] = []
-    for part in content:
-        text = part if isinstance(part, str) else part.get("text", part.get("refusal"))
-        if not isinstance(text, str):
-            kind = part.get("type") if isinstance(part, Mapping) else None
-            raise ValueError(f"content of type {kind!r} is not supported: this model reads text only")
-        pieces.append(text)
-    return "".join(pieces)
 
 
 def normalise(messages: Iterable[Message], *, thought: tuple[str, str] | None, late_system: bool) -> list[Message]:

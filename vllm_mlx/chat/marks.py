@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tool_parsers.json_text import Number as Spelled
+from vllm_mlx.chat.template import number
+
 # Noncharacters: never assigned, legal in strings. Where input holds one, it is written as _ESCAPE and a digit.
 _MARK = "\ufdd0"
 _ESCAPE = "\ufdd1"
@@ -122,7 +125,9 @@ class Spellings:
         return any(text[hit.start() :] in self._heads and text[hit.start() :].strip() for hit in hits)
 
     def mark_all(self, value: Any, *, edges: bool = True) -> Any:
-        """Marks every string of a JSON value, keys too."""
+        """Marks every string of a JSON value, keys too; numbers kept by their spelling become a template's numbers."""
+        if isinstance(value, Spelled):
+            return number(value)
         if isinstance(value, str):
             return self.mark(value, edges=edges)
         if isinstance(value, Mapping):
@@ -135,7 +140,9 @@ class Spellings:
         return value
 
     def mark_schema(self, value: Any) -> Any:
-        """Marks a tool's schema; the words of the schema language stay bare."""
+        """The same for a tool's schema; the words of the schema language stay bare."""
+        if isinstance(value, Spelled):
+            return number(value)
         if isinstance(value, str):
             return value if value in _SCHEMA_WORDS else self.mark(value)
         if isinstance(value, Mapping):

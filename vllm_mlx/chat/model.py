@@ -1,11 +1,27 @@
 """The text side of a model folder: its tokenizer, chat template, parsers and stops. No MLX, no transformers."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from vllm_mlx.chat.conversation import Conversation
-from vllm_mlx.chat.output import TurnDecoder
+from tool_parsers.json_text import read_json
+from vllm_mlx.chat.conversation import Conversation, Message, normalise
+from vllm_mlx.chat.detokenize import Detokenizer, Vocabulary
+from vllm_mlx.chat.family import Family, recognise, thinking_kwargs
+from vllm_mlx.chat.marks import END, Marked, Spellings, unmark
+from vllm_mlx.chat.output import OutputParser
+from vllm_mlx.chat.template import ChatTemplate, TemplateError, find_source
+from vllm_mlx.chat.tokenizer import Tokenizer, TokenizerError
+
+if TYPE_CHECKING:
+    from vllm_mlx.chat.decoder import TurnDecoder
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_CONTEXT = ("max_position_embeddings", "max_sequence_length", "seq_length", "n_positions", "model_max_length")
+_DEFAULT_CONTEXT = 4096
 
 
 class ModelError(ValueError):
@@ -24,15 +40,55 @@ class Prompt:
 class ChatModel:
     """What turns conversations into prompts and token ids back into events."""
 
+    family: Family
     tool_call_parser: str | None
     """Resolved name; None: the model's template writes no format that a parser knows."""
     reasoning_parser: str | None
     stop_ids: tuple[int, ...]
     """Ids that end a turn, also where generation_config lacks them."""
+    drop_ids: frozenset[int]
+    """Ids without text: begin of text, padding."""
     sampling_defaults: Mapping[str, float | int]
     """What generation_config says of temperature, top_p, top_k, min_p, repetition_penalty."""
     max_model_len: int
     """Context in tokens, from config."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        family: Family,
+        *,
+        special: Mapping[str, str] | None = None,
+        generation: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`special` names tokens by role (`bos_token`, ...); the rest are the model's JSON files."""
+        special, generation, config = special or {}, generation or {}, config or {}
+        self.tokenizer = tokenizer
+        self.template = template
+        self.family = family
+        self.tool_call_parser = family.tool_parser
+        self.reasoning_parser = family.reasoning_parser
+        self.vocabulary = Vocabulary(tokenizer.backend)
+        self.sampling_defaults = {name: generation[name] for name in _SAMPLING if generation.get(name) is not None}
+        self.max_model_len = _context(config)
+        self._tool_class, self._reasoning_class = family.parser_classes
+        reasoning, tools = self._reasoning_class, self._tool_class
+        self._thought = reasoning.markers() if reasoning else None
+        markers = (*(self._thought or ()), *(tools.markers if tools else ()))
+        self._spellings = Spellings((*tokenizer.added, *markers))
+        ends = [special.get("eos_token"), family.turn.end, family.turn.role]
+        self.stop_ids = tuple(
+            sorted(
+                {*_ids(generation.get("eos_token_id")), *_ids(config.get("eos_token_id")), *self._turn_ends()}
+                | {found for end in ends if (found := tokenizer.id_of(end)) is not None}
+            )
+        )
+        silent = (family.turn.begin, special.get("bos_token"), special.get("pad_token"))
+        self.drop_ids = frozenset(
+            found for token in silent if (found := tokenizer.id_of(token)) is not None
+        ) - frozenset(self.stop_ids)
 
     @classmethod
     def load(
@@ -44,12 +100,28 @@ class ChatModel:
         chat_template: str | None = None,
         trust_remote_code: bool = False,
     ) -> "ChatModel":
-        """Reads tokenizer, template and configs. `chat_template` is a file's path or the Jinja source itself.
+        """Reads tokenizer, template and configs. A parser is `auto`, `none` or a name.
+
+        `chat_template` is a file's path or the Jinja source itself.
 
         Raises:
             ModelError: something is missing or unknown, with what is available.
         """
-        raise NotImplementedError
+        settings = _read(folder / "tokenizer_config.json")
+        special = _special(settings) | _special(_read(folder / "special_tokens_map.json"))
+        try:
+            source = find_source(folder, settings, chat_template)
+            if source is None:
+                raise ModelError(f"{folder} has no chat template; give one with --chat-template FILE")
+            template = ChatTemplate(source, special)
+            family = recognise(template, tool_parser=tool_call_parser, reasoning_parser=reasoning_parser)
+            tokenizer = Tokenizer.load(folder, trust_remote_code=trust_remote_code)
+        except (TemplateError, TokenizerError) as error:
+            raise ModelError(str(error)) from error
+        except KeyError as error:
+            raise ModelError(str(error.args[0])) from error
+        generation, config = _read(folder / "generation_config.json"), _read(folder / "config.json")
+        return cls(tokenizer, template, family, special=special, generation=generation, config=config)
 
     def render(self, conversation: Conversation) -> Prompt:
         """Renders and tokenizes.
@@ -57,15 +129,35 @@ class ChatModel:
         Raises:
             TemplateError: the template refuses the conversation (a 400).
         """
-        raise NotImplementedError
+        marked = self._rendered(conversation)
+        return Prompt(marked.text, self.tokenizer.encode_marked(marked), self._thinking_open(marked))
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         """Ids of plain text, added tokens included; `add_special` puts the tokenizer's own begin of text before it."""
-        raise NotImplementedError
+        return self.tokenizer.encode(text, add_special)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, every token kept."""
-        raise NotImplementedError
+        return self.tokenizer.decode(ids)
+
+    def close_ids(self) -> list[int]:
+        """Ids that close a thought (for the engine's thinking budget); empty where the model has none."""
+        return self.tokenizer.encode(self._thought[1]) if self._thought else []
+
+    def detokenizer(self) -> Detokenizer:
+        """A new turn's ids to text."""
+        return Detokenizer(self.vocabulary, self.drop_ids)
+
+    def output_parser(self, conversation: Conversation, *, thinking_open: bool) -> OutputParser:
+        """A new turn's text to events. Calls are parsed only if the request has tools and may use them."""
+        offered = conversation.tools and conversation.tool_choice.mode != "none"
+        return OutputParser(
+            self._tool_class if offered else None,
+            self._reasoning_class,
+            tools=[tool.schema for tool in conversation.tools],
+            thinking_open=thinking_open,
+            turn=self.family.turn,
+        )
 
     def decoder(
         self,
@@ -75,13 +167,132 @@ class ChatModel:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         streaming: str = "value",
-    ) -> TurnDecoder:
-        """What reads the reply to `prompt`. Calls are parsed only if the request has tools and may use them."""
+    ) -> "TurnDecoder":
+        """What reads the reply to `prompt`."""
         raise NotImplementedError
 
-    def close_ids(self) -> Sequence[int]:
-        """Ids that close a thought (for `protocol.Thinking`)."""
-        raise NotImplementedError
+    def _rendered(self, conversation: Conversation) -> Marked:
+        messages = normalise(conversation.messages, thought=self._thought, late_system=self.family.late_system)
+        if not messages:
+            raise TemplateError("a conversation needs at least one message")
+        shaped = [self._shaped(message, at) for at, message in enumerate(messages)]
+        if conversation.continue_final_message:
+            _leave_open(shaped[-1])
+        kwargs = thinking_kwargs(self.template, conversation.template_kwargs)
+        text = self.template.render(
+            shaped,
+            [self._spellings.mark_schema(tool.schema) for tool in conversation.tools],
+            add_generation_prompt=conversation.add_generation_prompt and not conversation.continue_final_message,
+            kwargs=self._spellings.mark_all(kwargs, edges=False),
+        )
+        if conversation.continue_final_message:
+            text, found, _ = text.rpartition(END)
+            if not found:
+                raise TemplateError("the chat template does not write the message that is to be continued")
+        return unmark(text)
+
+    def _shaped(self, message: Message, at: int) -> dict[str, Any]:
+        """A message as templates read it, its texts marked."""
+        mark = self._spellings.mark
+        shaped: dict[str, Any] = {"role": message.role, "content": mark(message.content)}
+        if message.name:
+            shaped["name"] = mark(message.name)
+        if message.role == "assistant":
+            # Always a string: a template that finds none would look for thoughts inside the content.
+            shaped["reasoning_content"] = mark(message.reasoning or "")
+        if message.tool_calls:
+            shaped["tool_calls"] = [
+                {
+                    "id": mark(call.id),
+                    "type": "function",
+                    "function": {
+                        "name": mark(call.name),
+                        "arguments": self._spellings.mark_all(_arguments(call.arguments, f"messages[{at}]")),
+                    },
+                }
+                for call in message.tool_calls
+            ]
+        if message.role == "tool":
+            shaped["tool_call_id"] = mark(message.tool_call_id or "")
+        return shaped
+
+    def _thinking_open(self, marked: Marked) -> bool:
+        """Looks only behind the last turn token: the last thinking marker there, if one, is the opener."""
+        if self._thought is None:
+            return False
+        opener, closer = self._thought
+        start = max(_last(marked, opener), _last(marked, closer))
+        if start < 0 or not marked.text.startswith(opener, start):
+            return False
+        tail = self.tokenizer.tokens_in(marked, start + len(opener))
+        return not any(token_id in self.tokenizer.special_ids for _, _, token_id in tail)
+
+    def _turn_ends(self) -> Iterable[int]:
+        """What the template writes right after an answer: the token that a model ends its turn with."""
+        answer = "the-answer"
+        messages = [
+            {"role": "user", "content": "question"},
+            {"role": "assistant", "content": answer, "reasoning_content": ""},
+            {"role": "user", "content": "question"},
+        ]
+        try:
+            marked = unmark(self.template.render(messages, None, add_generation_prompt=False))
+        except TemplateError:
+            return
+        end = marked.text.find(answer) + len(answer)
+        first = next(self.tokenizer.tokens_in(marked, end), None)
+        if first is not None and not marked.text[end : first[0]].strip():
+            yield first[2]
 
 
-__all__ = ["Any", "ChatModel", "ModelError", "Prompt"]
+def _leave_open(shaped: dict[str, Any]) -> None:
+    """Marks where the last message breaks off: in its text, or in its thought if it has no text yet."""
+    if "tool_calls" in shaped:
+        raise TemplateError("a message with tool calls cannot be continued")
+    field = "reasoning_content" if not shaped["content"] and shaped.get("reasoning_content") else "content"
+    shaped[field] += END
+
+
+def _arguments(text: str, where: str) -> dict[str, Any]:
+    try:
+        arguments = read_json(text) if text.strip() else {}
+    except ValueError as error:
+        raise TemplateError(f"{where}: the arguments of a tool call are not JSON: {error}") from error
+    if not isinstance(arguments, dict):
+        raise TemplateError(f"{where}: the arguments of a tool call must be a JSON object")
+    return arguments
+
+
+def _last(marked: Marked, word: str) -> int:
+    at = marked.text.rfind(word)
+    while at >= 0 and marked.holds_data(at, at + len(word)):
+        at = marked.text.rfind(word, 0, at + len(word) - 1)
+    return at
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _special(settings: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: settings.get(name) for name in _SPECIAL}
+    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in found.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _ids(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else list(value or ())
+
+
+def _context(config: Mapping[str, Any]) -> int:
+    for settings in (config, config.get("text_config") or {}):
+        for name in _CONTEXT:
+            if isinstance(settings.get(name), int):
+                return int(settings[name])
+    return _DEFAULT_CONTEXT

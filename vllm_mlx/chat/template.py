@@ -19,7 +19,10 @@ class TemplateError(ValueError):
 
 
 class Number(float):
-    """A JSON number that Python would spell in another way (`1.00`, `1e0`, `-0`, `1e400`): prints as it was written."""
+    """A JSON number that Python would spell in another way (`1.00`, `1e0`, `-0`, `1e400`).
+
+    It is a number to a template's tests, and prints as it was written.
+    """
 
     __slots__ = ("spelling",)
     spelling: str
@@ -35,35 +38,14 @@ class Number(float):
     __str__ = __repr__
 
 
-def _integer(spelling: str) -> int | Number:
+def number(spelling: str) -> int | float:
+    """The number of a JSON spelling; whatever its type, `str` gives the spelling back."""
     # int() refuses more than 4,300 digits.
-    if len(spelling) < 4000 and str(int(spelling)) == spelling:
-        return int(spelling)
-    return Number(spelling)
-
-
-def _real(spelling: str) -> float:
+    if spelling.lstrip("-").isdigit() and len(spelling) < 4000:
+        integer = int(spelling)
+        return integer if str(integer) == spelling else Number(spelling)
     value = float(spelling)
     return value if repr(value) == spelling else Number(spelling)
-
-
-def _constant(spelling: str) -> Any:
-    raise ValueError(f"{spelling} is not JSON")
-
-
-_READER = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constant=_constant, strict=False)
-
-
-def read_json(text: str) -> Any:
-    """Reads JSON, raw control characters in strings allowed; numbers print as they were written, keys keep their order.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deep.
-    """
-    try:
-        return _READER.decode(text)
-    except RecursionError as error:
-        raise ValueError("the JSON is nested too deep") from error
 
 
 def write_json(
@@ -128,7 +110,6 @@ def _environment() -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = write_json
-    environment.filters["from_json"] = read_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now
     return environment

@@ -76,10 +76,10 @@ class Tokenizer:
             last = end
         return ids + self.encode_plain(marked.text[last:])
 
-    def tokens_in(self, marked: Marked) -> Iterator[tuple[int, int, int]]:
-        """The control tokens of a rendered text, in order: start, end (with the blanks that it eats), id."""
-        pattern, text, at = self.spellings.pattern, marked.text, 0
-        hit = pattern.search(text) if pattern else None
+    def tokens_in(self, marked: Marked, at: int = 0) -> Iterator[tuple[int, int, int]]:
+        """The control tokens of a rendered text from `at` on: start, end (with the blanks that it eats), id."""
+        pattern, text = self.spellings.pattern, marked.text
+        hit = pattern.search(text, at) if pattern else None
         while pattern and hit is not None:
             token = self._tokens[hit.group()]
             if marked.holds_data(hit.start(), hit.end()) or (token.single_word and _inside_word(text, *hit.span())):
