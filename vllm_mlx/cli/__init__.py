@@ -16,7 +16,7 @@ from vllm_mlx import __version__
 class Commands(click.Group):
     """Subcommands found by file name: `my_tool.py` is `my-tool`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, sorted."""
         return sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if module.name[0] != "_")
 

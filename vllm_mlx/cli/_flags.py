@@ -1,7 +1,7 @@
 """Flags from settings: each field of a config class that was made with `setting` is one. Owns the aliases."""
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -15,6 +15,8 @@ ALIASES = {
     "--context-length": "--max-model-len",
 }
 """Other spellings that users paste, and the flag that each means. Underscores for hyphens are taken everywhere."""
+
+METAVARS = {int: "N", float: "SECONDS", str: "TEXT"}
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -79,7 +81,7 @@ def flags(*configs: type, without: Sequence[str] = ()) -> Callable[[Command], Co
     return decorate
 
 
-def settings(config: type, values: dict[str, Any]) -> dict[str, Any]:
+def settings(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a command's parsed `values` that are fields of `config`; several values become a tuple."""
     return {item.name: values[item.name] for item in fields(config) if item.name in values}
 
@@ -88,15 +90,15 @@ def _option(item: Field[Any], annotation: Any) -> Callable[[Command], Command]:
     name = "--" + item.name.replace("_", "-")
     assert item.default is not MISSING
     keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default, "show_default": True}
-    if item.metadata["metavar"]:
-        keywords["metavar"] = item.metadata["metavar"]
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
     if get_origin(annotation) is tuple:
         keywords |= {"multiple": True, "show_default": False}
         annotation = get_args(annotation)[0]
     if annotation is bool:
+        keywords["show_default"] = "on" if item.default else "off"
         return click.option(f"{name}/--no-{name[2:]}", **keywords)
+    keywords["metavar"] = item.metadata["metavar"] or METAVARS.get(annotation)
     return click.option(name, type=_kind(annotation, item.metadata["minimum"]), **keywords)
 
 

@@ -1,0 +1,107 @@
+"""Case files: raw model text beside what it must become. Each line says by its `family` which parsers read it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tool_parsers.base import ToolSchema
+from tool_parsers.events import Event
+from vllm_mlx.chat.family import MINIMAX_TURN
+from vllm_mlx.chat.output import OutputParser, TurnTokens, parser_classes
+from vllm_mlx.chat.reply import Reply, fold
+
+FAMILIES = {
+    "minimax_m2": ("minimax_m2", "minimax_m2"),
+    "minimax_append_think": ("minimax_m2", "minimax_append_think"),
+    "minimax_m3": ("minimax_m3", "minimax_m3"),
+    "qwen3": ("hermes", "qwen3"),
+    "qwen3_coder": ("qwen3_coder", "qwen3"),
+    "glm47": ("glm47", "glm45"),
+    "kimi_k25": ("kimi_k2", "kimi_k2"),
+    "deepseek_v3": ("deepseek_v3", "deepseek_r1"),
+    "deepseek_v31": ("deepseek_v31", "deepseek_v4"),
+    "deepseek_v32": ("deepseek_v32", "deepseek_v4"),
+    "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
+}
+"""The tool parser and the reasoning parser of a case's family."""
+
+THINKING_OPEN = ("minimax_m2", "minimax_append_think", "deepseek_r1")
+"""Reasoning parsers whose templates always leave a thought open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a text is read. Parsers are canonical names, or None."""
+
+    tool_parser: str | None
+    reasoning_parser: str | None
+    tools: Sequence[ToolSchema] | None
+    thinking_open: bool
+
+    def read(self, pieces: Sequence[str]) -> Reply:
+        """The reply that a text is, fed piece by piece."""
+        tool, reasoning = parser_classes(self.tool_parser, self.reasoning_parser)
+        turn = MINIMAX_TURN if "minimax" in f"{self.tool_parser} {self.reasoning_parser}" else TurnTokens()
+        parser = OutputParser(tool, reasoning, tools=self.tools, thinking_open=self.thinking_open, turn=turn)
+        events: list[Event] = []
+        for piece in pieces:
+            events += parser.feed(piece)
+        return fold([*events, *parser.finish()])
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of a case file. `expect` is as in the file, without what it leaves open."""
+
+    id: str
+    text: str
+    setup: Setup
+    expect: dict[str, Any]
+
+    def got(self, pieces: Sequence[str]) -> dict[str, Any]:
+        """What the text becomes, in the shape of `expect`."""
+        reply = self.setup.read(pieces)
+        result: dict[str, Any] = {
+            "reasoning": reply.reasoning,
+            "content": reply.content,
+            "tool_calls": [{"name": call.name, "arguments_json": call.arguments} for call in reply.tool_calls],
+        }
+        if "ids" in self.expect:
+            result["ids"] = [call.id for call in reply.tool_calls]
+        return result
+
+
+def read_cases(file: Path) -> Iterator[Case]:
+    """The cases of a file. Raises `ValueError` with the line's number when a line is not one."""
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        if line.strip():
+            try:
+                yield _case(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{file}, line {number} is not a case: {type(error).__name__}: {error}") from error
+
+
+def _case(line: dict[str, Any]) -> Case:
+    family = line["family"]
+    if family not in FAMILIES:
+        raise ValueError(f"no family {family!r}; there are: {', '.join(FAMILIES)}")
+    tool, reasoning = FAMILIES[family]
+    expect = dict(line["expect"])
+    if "expect_ids" in line:
+        expect["ids"] = line["expect_ids"]
+    setup = Setup(tool, reasoning, line.get("tools"), bool(line.get("prefilled_think")))
+    return Case(line["id"], line["text"], setup, expect)
+
+
+def cuttings(text: str, split: int | str | None) -> Iterator[list[str]]:
+    """The ways to cut `text`: whole, in pieces of `split` characters, or, for `every`, also at every two-way cut."""
+    if isinstance(split, int):
+        yield [text[at : at + split] for at in range(0, len(text), split)]
+        return
+    yield [text]
+    if split == "every":
+        yield list(text)
+        for at in range(1, len(text)):
+            yield [text[:at], text[at:]]

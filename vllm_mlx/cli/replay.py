@@ -1,0 +1,41 @@
+"""`vllm-mlx replay`: recorded output behind the HTTP APIs, without a model."""
+
+from typing import Any
+
+import click
+
+from vllm_mlx.cli._flags import FlagCommand, flags
+from vllm_mlx.config import EngineConfig, ServeConfig
+
+_NOT_OF_A_REPLAY = ("record", "enable_prefix_caching", "prefill_step_size", "seed")
+
+
+@click.command(cls=FlagCommand, short_help="Serve recorded output instead of a model.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--model", metavar="MODEL", help="Whose tokenizer and chat template are used.  [default: the built-in]")
+@flags(ServeConfig, EngineConfig, without=_NOT_OF_A_REPLAY)
+def command(file: str, model: str | None, **values: Any) -> None:
+    """Serve the replies in FILE to OpenAI and Anthropic clients, instead of a model's.
+
+    FILE has one JSON object a line, as `serve --record` writes them: a request that was recorded gets its own
+    reply, any other the next one. A line needs only `output`: raw text, or a list of text pieces, token ids,
+    or {"b64": ...} for bytes that are not whole characters. It may have `finish_reason`, `prefill_ms`,
+    `delay_ms` (a piece), and, counted in pieces, `error_after`, `hang_after` and `die_after`.
+    """
+    from pathlib import Path
+
+    from vllm_mlx import hub
+    from vllm_mlx.api.app import create_app
+    from vllm_mlx.api.playback import ReplayError, read_lines, replay_engine
+    from vllm_mlx.cli import _launch, _model
+
+    _model.check_parsers(values)
+    try:
+        lines = read_lines(Path(file))
+    except ReplayError as error:
+        raise click.UsageError(str(error)) from error
+    listener = _launch.listen(values["host"], values["port"])
+    config = _model.serve_config(_model.find(model or hub.BUILT_IN, code=values["trust_remote_code"]), values)
+    chat = _model.load_chat(config)
+    engine = replay_engine(lines, config, chat)
+    _launch.run(create_app(config, chat, engine), config, chat, engine, listener)
