@@ -72,6 +72,16 @@ class BlockEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtStart:
+    """A thought's opening tag stood here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtEnd:
+    """A thought's closing tag stood here; without an open thought it is dropped, but what it divides stays divided."""
+
+
+@dataclass(frozen=True, slots=True)
 class Escape:
     """The parser met, in plain text, a marker that it was told is another's; `rest` begins with it. Always last."""
 
@@ -79,3 +89,7 @@ class Escape:
 
 
 Event = Text | Reasoning | CallStart | ArgumentsDelta | CallEnd | CallAborted | Malformed
+"""What a reply is made of."""
+
+ParserEvent = Event | BlockStart | BlockEnd | ThoughtStart | ThoughtEnd | Escape
+"""What parsers tell: also where layout may stand, and where another has to go on."""

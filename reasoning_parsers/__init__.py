@@ -1,0 +1,19 @@
+"""Model text to thoughts and answers: one tag machine, configured for each family. Pure Python, usable on its own."""
+
+from reasoning_parsers.base import ReasoningParser
+from tool_parsers.registry import Registry
+
+_REGISTRY: Registry[ReasoningParser] = Registry("reasoning", "reasoning_parsers")
+_REGISTRY.add("minimax_m2", "minimax_m2", "MinimaxM2", "minimax")
+_REGISTRY.add("minimax_append_think", "minimax_m2", "MinimaxAppendThink", "minimax_m2_append_think")
+_REGISTRY.add("deepseek_r1", "deepseek_r1", "DeepseekR1")
+
+get = _REGISTRY.get
+names = _REGISTRY.names
+aliases = _REGISTRY.aliases
+resolve = _REGISTRY.resolve
+
+
+def detect(template: str) -> str | None:
+    """The parser whose markers a chat template (Jinja source) writes; None if no parser knows it."""
+    return next((name for name in _REGISTRY if _REGISTRY.get(name).speaks(template)), None)

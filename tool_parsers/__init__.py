@@ -1,0 +1,21 @@
+"""Model text to tool calls: one incremental parser a format. Pure Python, usable on its own.
+
+parser = tool_parsers.get("minimax")(tools)
+events = parser.feed(piece) ... + parser.finish()
+"""
+
+from tool_parsers.base import ToolParser
+from tool_parsers.registry import Registry
+
+_REGISTRY: Registry[ToolParser] = Registry("tool", "tool_parsers")
+_REGISTRY.add("minimax_m2", "minimax_m2", "MinimaxM2", "minimax")
+
+get = _REGISTRY.get
+names = _REGISTRY.names
+aliases = _REGISTRY.aliases
+resolve = _REGISTRY.resolve
+
+
+def detect(template: str) -> str | None:
+    """The parser whose format a chat template (Jinja source) writes; None if no parser knows it."""
+    return next((name for name in _REGISTRY if _REGISTRY.get(name).speaks(template)), None)

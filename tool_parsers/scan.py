@@ -1,0 +1,129 @@
+"""Finding markers in text that arrives in pieces: what is held back, and nothing longer than needed."""
+
+import re
+from collections.abc import Iterable
+
+# Layout between tags is a few characters; a longer run of white space is text of its own.
+LONGEST_GAP = 4096
+
+_GAP = re.compile(r"[ \t\r\n]*")
+
+
+class Markers:
+    """A set of literal markers. The longest one that matches at the earliest place wins."""
+
+    def __init__(self, markers: Iterable[str]) -> None:
+        self._all = sorted({marker for marker in markers if marker}, key=len, reverse=True)
+        self._longest = max(map(len, self._all), default=0)
+        self._any = re.compile("|".join(map(re.escape, self._all)) or r"(?!)")
+        firsts = "".join(sorted({re.escape(marker[0]) for marker in self._all}))
+        self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+
+    def search(self, text: str, at: int = 0) -> re.Match[str] | None:
+        """The first whole marker at or after `at`."""
+        return self._any.search(text, at)
+
+    def held_from(self, text: str) -> int:
+        """Where the longest suffix begins that may still become a marker; the text's length if there is none."""
+        for hit in self._first.finditer(text, max(0, len(text) - self._longest + 1)):
+            tail = text[hit.start() :]
+            if any(len(tail) < len(marker) and marker.startswith(tail) for marker in self._all):
+                return hit.start()
+        return len(text)
+
+
+class Source:
+    """The text of a turn as far as it has arrived and was not yet read. `ended`: no more will come."""
+
+    __slots__ = ("at", "ended", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.at = 0
+        self.ended = False
+
+    def push(self, text: str) -> None:
+        """More text has arrived."""
+        self.text = self.text[self.at :] + text
+        self.at = 0
+
+    def unread(self, text: str) -> None:
+        """Puts text back, to be read again another way."""
+        self.text = text + self.text[self.at :]
+        self.at = 0
+
+    def take(self, count: int) -> str:
+        """Reads on by `count` characters."""
+        start = self.at
+        self.at += count
+        return self.text[start : self.at]
+
+    def rest(self) -> str:
+        """Everything unread; reads it."""
+        return self.take(len(self.text) - self.at)
+
+    def starts_with(self, literal: str) -> bool:
+        return self.text.startswith(literal, self.at)
+
+    def past_gap(self, at: int) -> int:
+        """Where white space that stands at `at` ends."""
+        gap = _GAP.match(self.text, at)
+        assert gap is not None
+        return gap.end()
+
+    def follows(self, at: int, *literals: str) -> bool | None:
+        """Whether one of `literals` stands at `at`, after white space; None: more text must tell."""
+        place = self.past_gap(at)
+        if place - at > LONGEST_GAP:
+            return False
+        if any(self.text.startswith(literal, place) for literal in literals):
+            return True
+        tail = self.text[place : place + max(map(len, literals))]
+        return None if not self.ended and any(literal.startswith(tail) for literal in literals) else False
+
+
+_FENCE = re.compile(r" {0,3}(`{3,})([^`]*)$")
+
+
+class Lines:
+    """What a reader of the text so far sees: whether its last line is still blank, and whether a ``` fence is open.
+
+    Fences are CommonMark's (0.31, section 4.5), backticks only.
+    """
+
+    _KEPT = 200
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._fence = 0
+
+    @property
+    def blank(self) -> bool:
+        """Only spaces and tabs stand on the current line."""
+        return not self._line.strip(" \t")
+
+    @property
+    def fenced(self) -> bool:
+        """The current line is inside a code fence."""
+        return self._fence > 0
+
+    def feed(self, text: str) -> None:
+        """Reads on."""
+        *whole, last = text.split("\n")
+        for line in whole:
+            self._end((self._line + line)[: self._KEPT])
+        self._line = (self._line + last)[: self._KEPT]
+
+    def restart(self) -> None:
+        """Markup that is no text ended here: what follows stands at the start of a line."""
+        self._line = ""
+
+    def _end(self, line: str) -> None:
+        self._line = ""
+        fence = _FENCE.match(line.rstrip("\r"))
+        if fence is None:
+            return
+        if not self._fence:
+            self._fence = len(fence[1])
+        elif len(fence[1]) >= self._fence and not fence[2].strip():
+            self._fence = 0

@@ -1,0 +1,65 @@
+"""Newlines that a template writes around its markup: they belong to the format, not to the text.
+
+A segment is the text between two boundaries (tags, calls, the ends of a turn).
+"""
+
+from dataclasses import dataclass, field
+
+BLANK = " \t\r\n"
+ALL = 1 << 30
+
+
+@dataclass(slots=True)
+class Segment:
+    """Passes text on as soon as it cannot be layout any more.
+
+    `head`: at most so many newlines are dropped at the start. `tail`: so many may be dropped at the end, and are
+    held back until it is known. `bounded`: a boundary stands before the segment, so nothing is lost when it is blank.
+    """
+
+    head: int = 0
+    tail: int = 0
+    bounded: bool = False
+    blank: bool = True
+    _held: list[str] = field(default_factory=list)
+
+    def feed(self, text: str) -> str:
+        """The text that is certain, with the next piece."""
+        if self.blank:
+            self._held.append(text)
+            if not text.strip(BLANK):
+                return ""
+            self.blank = False
+            text = _without_head("".join(self._held), self.head)
+        else:
+            text = "".join(self._held) + text
+        kept = len(text) - _newlines_at_end(text, self.tail)
+        self._held = [text[kept:]]
+        return text[:kept]
+
+    def end(self, *, drop: int = 0) -> str:
+        """A boundary follows: the rest, without at most `drop` newlines; nothing if the segment is blank."""
+        text, self._held = "".join(self._held), []
+        if self.blank:
+            return ""
+        return text[: len(text) - _newlines_at_end(text, drop)]
+
+    def finish(self) -> str:
+        """The turn is over: the rest."""
+        if self.blank and self.bounded:
+            return ""
+        return "".join(self._held)
+
+
+def _without_head(text: str, most: int) -> str:
+    drop = 0
+    while drop < most and text[drop : drop + 1] == "\n":
+        drop += 1
+    return text[drop:]
+
+
+def _newlines_at_end(text: str, most: int) -> int:
+    count = 0
+    while count < min(most, len(text)) and text[-1 - count] == "\n":
+        count += 1
+    return count
