@@ -1,0 +1,45 @@
+"""A server in this process: the real text side of the built-in model, and recorded output for an engine."""
+
+import json
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+import vllm_mlx.demo
+from vllm_mlx.api.app import create_app
+from vllm_mlx.api.playback import parse_line, replay_engine
+from vllm_mlx.chat.model import ChatModel
+from vllm_mlx.config import EngineConfig, ServeConfig
+
+
+@pytest.fixture(scope="session")
+def chat():
+    return ChatModel.load(Path(vllm_mlx.demo.__file__).parent)
+
+
+@pytest.fixture
+def serving(chat):
+    """`async with serving(line, ..., **settings) as client`: a line is a replay line, or its output alone."""
+
+    @asynccontextmanager
+    async def serve(*lines, max_num_seqs=8, max_model_len=None, **settings):
+        engine_config = EngineConfig(model="demo", max_num_seqs=max_num_seqs, max_model_len=max_model_len)
+        config = ServeConfig(engine=engine_config, **settings)
+        parsed = [parse_line(line if isinstance(line, dict) else {"output": line}) for line in lines]
+        app = create_app(config, chat, replay_engine(parsed, config, chat))
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            yield client
+
+    return serve
+
+
+def sse(text):
+    """The JSON of a stream's data lines; `[DONE]` stays a string."""
+    datas = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+    return [data if data == "[DONE]" else json.loads(data) for data in datas]

@@ -1,0 +1,98 @@
+"""The HTTP application: routes, error shapes, and the engine's life with the server's."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from vllm_mlx import __version__
+from vllm_mlx.api.answer import Codec, answer, json_response
+from vllm_mlx.api.errors import ApiError, server_error, shape_of
+from vllm_mlx.api.generation import Service
+from vllm_mlx.api.models import model_list, model_of
+from vllm_mlx.api.protocols import CODECS
+from vllm_mlx.api.record import Recorder
+from vllm_mlx.chat.model import ChatModel
+from vllm_mlx.config import ServeConfig
+from vllm_mlx.engine.interface import Engine
+
+log = logging.getLogger(__name__)
+
+
+def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: Recorder | None = None) -> FastAPI:
+    """The application. The engine starts and ends with it."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
+        del app
+        await engine.start()
+        try:
+            yield
+        finally:
+            await engine.close()
+            if recorder is not None:
+                recorder.close()
+
+    app = FastAPI(title="vllm-mlx", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    service = Service(config, chat, engine, recorder)
+    for path, codec in CODECS.items():
+        _add_generating_route(app, path, codec, service)
+    _add_state_routes(app, service)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected_error)
+    return app
+
+
+def _add_generating_route(app: FastAPI, path: str, codec: Codec[Any], service: Service) -> None:
+    async def endpoint(request: Request) -> Response:
+        return await answer(request, service, codec)
+
+    app.add_api_route(path, endpoint, methods=["POST"], response_model=None)
+
+
+def _add_state_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health() -> Response:
+        """200 while the engine takes requests, else 503; the state is in the body."""
+        state = service.engine.health
+        return json_response({"status": state}, 200 if state == "ready" else 503)
+
+    @app.get("/version")
+    async def version() -> dict[str, str]:
+        return {"version": __version__}
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return model_list(service)
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        return model_of(service, name)
+
+
+def _respond(request: Request, error: ApiError) -> Response:
+    return json_response(shape_of(request.url.path)(error), error.status, dict(error.headers))
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _respond(request, error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What the framework refuses: an unknown route, a wrong method."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
+    return _respond(request, ApiError(error.status_code, message, type=kind, headers=error.headers))
+
+
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    """A bug: the framework logs it, the client gets an answer in shape."""
+    del error
+    return _respond(request, server_error("internal error; the server's log has the details", "internal_error"))

@@ -1,0 +1,67 @@
+"""Message content as clients spell it, to the one string that the conversation holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tool_parsers.json_text import write_json
+from vllm_mlx.api.errors import ApiError, invalid
+from vllm_mlx.chat.conversation import Tool
+
+_TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
+
+
+def text_of(content: Any, param: str) -> str:
+    """A string, null or a list of text parts, as one string: parts are joined with nothing between them.
+
+    Raises:
+        ApiError: `param` names the part that is not text.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise invalid(f"{param}: must be a string, null or a list of parts", param)
+    return "".join(_part_text(part, f"{param}[{index}]") for index, part in enumerate(content))
+
+
+def _part_text(part: Any, param: str) -> str:
+    if isinstance(part, str):
+        return part
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str):
+        raise invalid(f"{param}: a part must be an object with a type", param)
+    if kind not in _TEXT_TYPES:
+        raise not_text(kind, param)
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if not isinstance(text, str):
+        raise invalid(f"{param}.text: must be a string", f"{param}.text")
+    return text
+
+
+def not_text(kind: str, param: str) -> ApiError:
+    """The refusal of an image, a sound, a file."""
+    return invalid(f"{param}: parts of type '{kind}' are not supported: this model reads text only", param)
+
+
+def arguments_text(arguments: Any, param: str) -> str:
+    """A tool call's arguments as JSON text: a string as it is, an object written out, nothing as an empty object."""
+    if isinstance(arguments, str):
+        return arguments
+    if arguments is None:
+        return "{}"
+    if isinstance(arguments, dict):
+        return write_json(arguments)
+    raise invalid(f"{param}: must be a string with JSON or an object", param)
+
+
+def tool_of(function: Mapping[str, Any], param: str) -> Tool:
+    """A function that the client offers, as it was sent. Raises `ApiError` for what no model could call."""
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        raise invalid(f"{param}.name: must be a string that is not empty", f"{param}.name")
+    if not isinstance(function.get("description"), str | None):
+        raise invalid(f"{param}.description: must be a string", f"{param}.description")
+    if not isinstance(function.get("parameters"), dict | None):
+        raise invalid(f"{param}.parameters: must be a JSON schema, an object", f"{param}.parameters")
+    return Tool(name, function)

@@ -1,0 +1,115 @@
+"""Replay files, and the engine that plays them and knows which recorded reply belongs to which request.
+
+A line of a replay file is a JSON object. It needs only `output`: the raw text, or a list of pieces, each of them
+text, a token id, or `{"b64": ...}` for bytes that are not whole characters. A step gives one piece.
+"""
+
+import base64
+import binascii
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from tool_parsers.json_text import read_json
+from vllm_mlx.api.errors import ApiError
+from vllm_mlx.api.generation import Service
+from vllm_mlx.api.protocols import CODECS
+from vllm_mlx.api.requests import plain
+from vllm_mlx.chat.model import ChatModel
+from vllm_mlx.config import ServeConfig
+from vllm_mlx.engine.protocol import EngineInfo
+from vllm_mlx.engine.replay import ReplayEngine, ReplayLine
+
+log = logging.getLogger(__name__)
+
+
+class ReplayError(ValueError):
+    """A replay file that cannot be played; the message is for the user."""
+
+
+def read_lines(file: Path) -> list[ReplayLine]:
+    """The lines of a replay file.
+
+    Raises:
+        ReplayError: the file is empty, or a line is not what it must be, with its number.
+    """
+    lines: list[ReplayLine] = []
+    for number, text in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        if text.strip():
+            try:
+                lines.append(parse_line(plain(read_json(text), frozenset({"request"}))))
+            except (ValueError, ApiError) as error:
+                raise ReplayError(f"{file}, line {number}: {error}") from error
+    if not lines:
+        raise ReplayError(f"{file} has no lines to play")
+    return lines
+
+
+def parse_line(line: Any) -> ReplayLine:
+    """One line's JSON object. Raises `ValueError`; fields that are not named here are the recorder's own notes."""
+    if not isinstance(line, dict) or "output" not in line:
+        raise ValueError('a line is an object with "output"')
+    output = line["output"]
+    reason = line.get("finish_reason") or "stop"
+    if reason not in ("stop", "length", "tool_calls"):
+        raise ValueError(f"finish_reason {reason!r} is none of stop, length, tool_calls")
+    return ReplayLine(
+        pieces=tuple(_piece(piece) for piece in (output if isinstance(output, list) else [output])),
+        finish_reason="length" if reason == "length" else "stop",
+        prefill_ms=_number(line, "prefill_ms") or 0,
+        delay_ms=_number(line, "delay_ms") or 0,
+        error_after=_count(line, "error_after"),
+        hang_after=_count(line, "hang_after"),
+        die_after=_count(line, "die_after"),
+        path=line.get("path"),
+        request=line.get("request"),
+    )
+
+
+def _piece(piece: Any) -> bytes | int:
+    match piece:
+        case str():
+            return piece.encode("utf-8", "surrogatepass")
+        case bool():
+            pass
+        case int() if piece >= 0:
+            return piece
+        case {"b64": str(encoded)}:
+            try:
+                return base64.b64decode(encoded, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"{encoded!r} is not base64") from error
+    raise ValueError(f'{piece!r} is no piece of output: text, a token id, or {{"b64": ...}}')
+
+
+def _number(line: dict[str, Any], name: str) -> float | None:
+    value = line.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+        raise ValueError(f"{name} must be a number of at least 0")
+    return cast(float | None, value)
+
+
+def _count(line: dict[str, Any], name: str) -> int | None:
+    value = _number(line, name)
+    return None if value is None else int(value)
+
+
+def replay_engine(lines: Sequence[ReplayLine], config: ServeConfig, chat: ChatModel) -> ReplayEngine:
+    """Plays `lines` as `config.engine` says. Their requests are rendered here: the same prompt gets its line again."""
+    length = min(config.engine.max_model_len or chat.max_model_len, chat.max_model_len)
+    info = EngineInfo(max_model_len=length, vocab_size=0, device="replay", weight_bytes=0)
+    engine = ReplayEngine(
+        lines, info, max_num_seqs=config.engine.max_num_seqs, stall_timeout=config.engine_stall_timeout
+    )
+    service = Service(config, chat, engine)
+    for number, line in enumerate(lines):
+        codec = CODECS.get(line.path or "/v1/chat/completions")
+        if line.request is None or codec is None:
+            continue
+        try:
+            request = codec.decode(codec.wire.read(line.request), service)
+            engine.expect(number, service.render(request.conversation).ids)
+        except ApiError as error:
+            log.warning("line %d is played in its turn only: its request is refused: %s", number + 1, error)
+    return engine

@@ -1,0 +1,11 @@
+"""Which protocol answers on which path."""
+
+from typing import Any
+
+from vllm_mlx.api import chat_completions
+from vllm_mlx.api.answer import Codec
+
+CODECS: dict[str, Codec[Any]] = {
+    "/v1/chat/completions": chat_completions.CODEC,
+    "/chat/completions": chat_completions.CODEC,
+}

@@ -1,0 +1,118 @@
+"""Reading a request: its body's JSON, its fields, and what becomes of fields that this server does not have."""
+
+import logging
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+
+from tool_parsers.json_text import Number, read_json
+from vllm_mlx.api.errors import ApiError, invalid, unsupported
+
+log = logging.getLogger(__name__)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class Wire(BaseModel):
+    """A JSON object that clients send, read strictly: no type is guessed. Null and missing are the same."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class WireRequest(Wire):
+    """A request's body. Its fields act; `ignored` and `refused` say why for the others that are known.
+
+    `opaque` names the keys whose values are not ours to read: their numbers keep their spelling, as `Number`.
+    """
+
+    opaque: ClassVar[frozenset[str]] = frozenset({"parameters", "arguments"})
+    ignored: ClassVar[Mapping[str, str]] = {}
+    refused: ClassVar[Mapping[str, str]] = {}
+    _warned: ClassVar[set[str]] = set()
+
+    @classmethod
+    def read(cls, body: Any) -> Self:
+        """Raises `ApiError` that names the field at fault; an unknown field is logged, once each."""
+        if not isinstance(body, dict):
+            raise invalid("the request's body must be a JSON object")
+        for name, why in cls.refused.items():
+            if body.get(name) not in (None, False, [], {}):
+                raise unsupported(name, why)
+        for name in body.keys() - cls.model_fields.keys() - cls.ignored.keys() - cls.refused.keys() - cls._warned:
+            if len(cls._warned) < 1000:
+                cls._warned.add(name)
+                log.warning("the request field %.100r is unknown here and does nothing", name)
+        try:
+            return cls.model_validate(plain(body, cls.opaque))
+        except ValidationError as error:
+            raise _first(error) from error
+
+
+def _first(error: ValidationError) -> ApiError:
+    """The first thing wrong with a request."""
+    found = error.errors(include_url=False, include_context=False)[0]
+    param = ""
+    for step in found["loc"]:
+        if step == "[key]":
+            continue
+        param += f"[{step}]" if isinstance(step, int) else f".{step}" if param else str(step)
+    if found["type"] == "missing":
+        return invalid(f"{param}: is required", param, "missing_required_parameter")
+    code = "invalid_type" if found["type"].endswith("_type") else "invalid_value"
+    return invalid(f"{param}: {found['msg'][:1].lower()}{found['msg'][1:]}", param or None, code)
+
+
+async def read_body(request: Request) -> Any:
+    """The JSON value of a request's body, numbers as `Number`. Raises `ApiError` for what is not JSON in UTF-8."""
+    return parse_json(await request.body())
+
+
+def parse_json(raw: bytes) -> Any:
+    """One JSON value. Half surrogate pairs become U+FFFD, as in a browser: they are no text."""
+    try:
+        value = read_json(raw.decode(), strict=True)
+        return _whole_characters(value) if _ESCAPED_SURROGATE.search(raw) else value
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"the request's body is not valid JSON: {error}", code="invalid_json") from error
+
+
+def _whole_characters(value: Any) -> Any:
+    match value:
+        case Number():
+            return value
+        case str():
+            return _SURROGATE.sub("\ufffd", value)
+        case list():
+            return [_whole_characters(item) for item in value]
+        case dict():
+            return {_whole_characters(key): _whole_characters(item) for key, item in value.items()}
+    return value
+
+
+def plain(value: Any, opaque: frozenset[str]) -> Any:
+    """A value of `read_json` with numbers as int and float, but for what stands under an opaque key."""
+    match value:
+        case Number():
+            return _number(value)
+        case list():
+            return [plain(item, opaque) for item in value]
+        case dict():
+            return {key: item if key in opaque else plain(item, opaque) for key, item in value.items()}
+    return value
+
+
+def _number(spelling: str) -> int | float:
+    """Raises `ApiError` for a number that no field could take."""
+    if len(spelling) > 400:
+        raise invalid(f"the number {spelling:.20}... has too many digits", code="invalid_json")
+    if spelling.lstrip("-").isdigit():
+        return int(spelling)
+    number = float(spelling)
+    if math.isinf(number):
+        raise invalid(f"the number {spelling:.50} is out of range", code="invalid_json")
+    return number
