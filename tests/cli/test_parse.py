@@ -79,8 +79,9 @@ def test_unknown_parsers_say_what_there_is() -> None:
 @pytest.mark.parametrize("split", [(), ("--split", "3"), ("--split", "every")])
 def test_cases_pass(split: tuple[str, ...]) -> None:
     file = CASES / "m2.jsonl"
+    count = file.read_text().count("\n")
     result = parse(*split, "--cases", str(file))
-    assert result.output == f"{file.read_text().count("\n")} passed, 0 failed\n"
+    assert result.output == f"{count} passed, 0 failed\n"
     assert result.exit_code == 0
 
 
