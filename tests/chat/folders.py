@@ -58,7 +58,10 @@ TOKENS = {
     "GLM-4.7-Flash": GLM,
     "Kimi-K2.5": KIMI,
 }
-TEXTS = ["the tool call of the weather in the file\n\n", "\n\n\n1.00 </ <parameter name= think> ：語 naïve é 🙂 <response>"] * 3
+TEXTS = [
+    "the tool call of the weather in the file\n\n",
+    "\n\n\n1.00 </ <parameter name= think> ：語 naïve é 🙂 <response>",
+] * 3
 
 
 def tokenizer(special: tuple[str, ...], added: tuple[str, ...]) -> Tokenizer:

@@ -4,19 +4,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tool_parsers.json_text import read_json
 from vllm_mlx.chat.conversation import Conversation, Message, normalise
+from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.detokenize import Detokenizer, Vocabulary
 from vllm_mlx.chat.family import Family, recognise, thinking_kwargs
 from vllm_mlx.chat.marks import END, Marked, Spellings, unmark
 from vllm_mlx.chat.output import OutputParser
+from vllm_mlx.chat.pacing import Pace, Pacer
+from vllm_mlx.chat.stops import StopStrings
 from vllm_mlx.chat.template import ChatTemplate, TemplateError, find_source
 from vllm_mlx.chat.tokenizer import Tokenizer, TokenizerError
-
-if TYPE_CHECKING:
-    from vllm_mlx.chat.decoder import TurnDecoder
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -78,7 +78,7 @@ class ChatModel:
         self._thought = reasoning.markers() if reasoning else None
         markers = (*(self._thought or ()), *(tools.markers if tools else ()))
         self._spellings = Spellings((*tokenizer.added, *markers))
-        ends = [special.get("eos_token"), family.turn.end, family.turn.role]
+        ends = [special.get("eos_token"), family.turn.end]
         self.stop_ids = tuple(
             sorted(
                 {*_ids(generation.get("eos_token_id")), *_ids(config.get("eos_token_id")), *self._turn_ends()}
@@ -166,10 +166,17 @@ class ChatModel:
         *,
         stop: Sequence[str] = (),
         include_stop: bool = False,
-        streaming: str = "value",
-    ) -> "TurnDecoder":
+        streaming: Pace = "value",
+    ) -> TurnDecoder:
         """What reads the reply to `prompt`."""
-        raise NotImplementedError
+        role = self.tokenizer.id_of(self.family.turn.role)
+        return TurnDecoder(
+            self.detokenizer(),
+            self.output_parser(conversation, thinking_open=prompt.thinking_open),
+            StopStrings(stop, include=include_stop),
+            Pacer(streaming),
+            end_ids=frozenset() if role is None else frozenset((role,)),
+        )
 
     def _rendered(self, conversation: Conversation) -> Marked:
         messages = normalise(conversation.messages, thought=self._thought, late_system=self.family.late_system)
