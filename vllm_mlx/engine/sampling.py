@@ -1,7 +1,7 @@
 """Draws the next token of every row at once, each by its own settings.
 
-Rows fall into three groups, each one vectorised: greedy; those whose `top_k` bounds the choice (the k best are found
-first and everything else happens on k values); the rest, over the whole vocabulary. Settings apply in the order
+Rows fall into groups, each one vectorised: greedy; those whose `top_k` bounds the choice (the k best are found first and
+everything else happens on k values); the rest, over the whole vocabulary, sorted where `top_p` needs it. Settings apply in the order
 penalties, bias, temperature, min_p, top_k, top_p. The randomness of a row depends on its seed and the token's position
 alone, so a seed gives the same tokens in any batch.
 """
@@ -131,9 +131,13 @@ class Sampler:
         choices = list(enumerate(self._choices))
         warm = [(i, c) for i, c in choices if c.sampling.temperature > 0]
         self._greedy = [i for i, c in choices if c.sampling.temperature <= 0]
-        self._narrow = _Group([(i, c) for i, c in warm if 0 < c.sampling.top_k < self._vocab], self._vocab)
-        self._wide = _Group([(i, c) for i, c in warm if not 0 < c.sampling.top_k < self._vocab], self._vocab)
-        order = self._greedy + self._narrow.rows + self._wide.rows
+        # A row must be drawn the same way whoever is beside it, so what differs in method is a group of its own.
+        narrow = [(i, c) for i, c in warm if 0 < c.sampling.top_k < self._vocab]
+        wide = [(i, c) for i, c in warm if not 0 < c.sampling.top_k < self._vocab]
+        nucleus = [(i, c) for i, c in wide if c.sampling.top_p < 1]
+        plain = [(i, c) for i, c in wide if c.sampling.top_p >= 1]
+        self._groups = [_Group(members, self._vocab) for members in (narrow, nucleus, plain) if members]
+        order = self._greedy + [row for group in self._groups for row in group.rows]
         self._inverse = None if order == sorted(order) else mx.array([order.index(i) for i in range(len(order))])
         self._penalties = _Penalties([(i, c) for i, c in choices if c.penalised], self._vocab)
         biases = [(i, token, b) for i, c in choices for token, b in c.sampling.logit_bias.items()]
@@ -162,7 +166,7 @@ class Sampler:
         if self._greedy:
             whole = len(self._greedy) == len(draws)
             parts.append(mx.argmax(logits if whole else logits[mx.array(self._greedy)], axis=-1).astype(mx.int32))
-        parts += [group.draw(logits, uniforms) for group in (self._narrow, self._wide) if group.rows]
+        parts += [group.draw(logits, uniforms) for group in self._groups]
         tokens = parts[0] if len(parts) == 1 else mx.concatenate(parts)
         return tokens if self._inverse is None else tokens[self._inverse]
 
@@ -182,8 +186,6 @@ class _Group:
 
     def __init__(self, members: Sequence[tuple[int, Choice]], vocab: int) -> None:
         self.rows = [row for row, _ in members]
-        if not members:
-            return
         settings = [choice.sampling for _, choice in members]
         self._index = mx.array(self.rows)
         ks = [s.top_k if 0 < s.top_k < vocab else vocab for s in settings]

@@ -1,0 +1,127 @@
+"""The engine process and its client: it may die at any moment, those who wait are told, the next one is served."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+
+import anyio
+import pytest
+
+from vllm_mlx.config import EngineConfig
+from vllm_mlx.engine.client import EngineClient
+from vllm_mlx.engine.interface import EngineError
+from vllm_mlx.engine.protocol import Delta, Progress, Sampling, Submit
+
+pytestmark = pytest.mark.anyio
+PROMPT = list(range(30))
+
+
+@contextlib.asynccontextmanager
+async def engine(folder, stall_timeout=60.0, **settings):
+    client = EngineClient(EngineConfig(str(folder), **settings), stall_timeout=stall_timeout)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def collect(client, id, prompt=PROMPT, max_tokens=10, **fields) -> list[int]:
+    fields.setdefault("sampling", Sampling(temperature=0))
+    tokens: list[int] = []
+    async for item in client.submit(Submit(id, prompt, max_tokens, **fields)):
+        if isinstance(item, Delta):
+            tokens += item.tokens
+    return tokens
+
+
+async def test_streams_side_by_side_and_a_bad_request(model_folder):
+    async with engine(model_folder("tiny"), max_num_seqs=3) as client:
+        assert client.health == "ready"
+        assert client.info.vocab_size == 8192
+        alone = await collect(client, "alone")
+        assert len(alone) == 10
+        many = await asyncio.gather(*(collect(client, f"m{i}") for i in range(8)))
+        assert many == [alone] * 8
+        with pytest.raises(EngineError) as caught:
+            await collect(client, "long", max_tokens=10**9)
+        assert caught.value.kind == "too_long"
+        generation = client.submit(Submit("p", PROMPT, 1))
+        items = [item async for item in generation]
+        assert isinstance(items[0], Progress)
+        assert items[-1].finish == "length"
+
+
+async def test_a_killed_engine_ends_open_streams_and_the_next_request_is_served(model_folder):
+    async with engine(model_folder("tiny")) as client:
+        expected = await collect(client, "before")
+        started = asyncio.Event()
+
+        async def stream(id):
+            async for item in client.submit(Submit(id, PROMPT, 100_000)):
+                if isinstance(item, Delta):
+                    started.set()
+
+        streams = [asyncio.create_task(stream(f"s{i}")) for i in range(8)]
+        await started.wait()
+        first = client.pid
+        os.kill(first, signal.SIGKILL)
+        results = await asyncio.gather(*streams, return_exceptions=True)
+        assert [result.kind for result in results] == ["died"] * 8
+        assert "SIGKILL" in str(results[0])
+        assert client.health == "restarting"
+        assert await collect(client, "after") == expected
+        assert client.health == "ready"
+        assert client.pid != first
+
+
+async def test_an_engine_that_makes_no_step_is_replaced(model_folder):
+    async with engine(model_folder("tiny"), stall_timeout=0.6) as client:
+        generation = client.submit(Submit("a", PROMPT, 100_000))
+        iterator = aiter(generation)
+        await anext(iterator)
+        os.kill(client.pid, signal.SIGSTOP)
+        with pytest.raises(EngineError, match="no step"):
+            while True:
+                await anext(iterator)
+        assert len(await collect(client, "b")) == 10
+
+
+async def test_leaving_a_stream_frees_its_slot(model_folder):
+    async with engine(model_folder("tiny"), max_num_seqs=1) as client:
+        generation = client.submit(Submit("a", PROMPT, 100_000))
+        async for item in generation:
+            if isinstance(item, Delta):
+                break
+        generation.cancel()
+        assert len(await collect(client, "b")) == 10
+
+
+async def test_a_folder_without_a_model_is_explained(tmp_path):
+    client = EngineClient(EngineConfig(str(tmp_path)))
+    with pytest.raises(EngineError, match=r"config\.json"):
+        await client.start()
+    assert client.health == "failed"
+    with pytest.raises(EngineError):
+        client.submit(Submit("a", PROMPT, 1))
+
+
+async def test_an_engine_that_dies_at_every_start_is_given_up(model_folder, monkeypatch):
+    """The interpreter is replaced by a program that ends at once."""
+    monkeypatch.setattr("sys.executable", shutil.which("false"))
+    client = EngineClient(EngineConfig(str(model_folder("tiny"))))
+    with pytest.raises(EngineError, match="exit code 1"):
+        await client.start()
+    assert client.health == "failed"
+
+
+async def test_the_engine_ends_with_its_client(model_folder):
+    async with engine(model_folder("tiny")) as client:
+        pid = client.pid
+        generation = client.submit(Submit("a", PROMPT, 100_000))
+        await anext(aiter(generation))
+    with anyio.fail_after(5):
+        while os.path.exists(f"/proc/{pid}") and "Z" not in open(f"/proc/{pid}/stat").read().split(")")[1]:
+            await asyncio.sleep(0.05)

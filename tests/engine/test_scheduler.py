@@ -1,0 +1,192 @@
+"""The scheduler alone: no model, no MLX."""
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from vllm_mlx.engine.protocol import Submit, Thinking
+from vllm_mlx.engine.scheduler import Phase, Scheduler
+
+
+def scheduler(slots=2, waiting=100, context=1000) -> Scheduler:
+    return Scheduler(slots, waiting, context, 500)
+
+
+def submit(id, prompt=3, max_tokens=5, **fields) -> Submit:
+    return Submit(id, list(range(prompt)), max_tokens, **fields)
+
+
+def ids(sequences) -> list[str]:
+    return [sequence.submit.id for sequence in sequences]
+
+
+def test_slots_go_to_the_smaller_priority_then_first_come():
+    s = scheduler(slots=2)
+    for id, priority in (("a", 1), ("b", 0), ("c", 0), ("d", 1)):
+        assert s.submit(submit(id, priority=priority)) is None
+    assert ids(s.admit()) == ["b", "c"]
+    assert s.admit() == []
+    s.remove(s.get("c"))
+    assert ids(s.admit()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "says"),
+    [
+        (submit("x", prompt=0), "invalid", "no tokens"),
+        (Submit("x", [500], 1), "invalid", "500"),
+        (Submit("x", [-1], 1), "invalid", "vocabulary"),
+        (submit("x", max_tokens=0), "invalid", "max_tokens"),
+        (submit("x", prompt=400, max_tokens=601), "too_long", "1000"),
+        (submit("taken"), "invalid", "in use"),
+    ],
+)
+def test_what_cannot_run_is_refused(request_, kind, says):
+    s = scheduler()
+    s.submit(submit("taken"))
+    refusal = s.submit(request_)
+    assert refusal is not None
+    assert refusal.kind == kind
+    assert says in refusal.message
+
+
+def test_the_queue_is_bounded():
+    s = scheduler(waiting=2)
+    assert [s.submit(submit(str(i))) is None for i in range(3)] == [True, True, False]
+    assert s.submit(submit("late")).kind == "overloaded"
+
+
+def test_a_short_prompt_is_not_delayed_by_a_long_one_and_the_long_one_does_not_starve():
+    s = scheduler(slots=3, context=10_000)
+    s.submit(submit("long", prompt=400))
+    s.submit(submit("short", prompt=10))
+    for sequence in s.admit():
+        s.prefilled(sequence, 0)
+    picked = [s.next_prefill().submit.id for _ in range(4)]
+    assert picked == ["short", "short", "short", "long"]
+
+
+def decoding(s: Scheduler, request: Submit):
+    assert s.submit(request) is None
+    (sequence,) = s.admit()
+    s.prefilled(sequence, sequence.remaining)
+    assert sequence.phase is Phase.DECODE
+    return sequence
+
+
+def test_a_sequence_ends_at_max_tokens_and_is_not_launched_past_it():
+    s = scheduler()
+    sequence = decoding(s, submit("a", max_tokens=2))
+    s.launched([sequence])
+    s.launched([sequence])
+    assert s.decoding == []
+    assert s.accept(sequence, 7).finish is None
+    delta = s.accept(sequence, 8)
+    assert (delta.tokens, delta.finish) == ([8], "length")
+    assert not s.has_work
+
+
+def test_a_stop_id_is_reported_apart_from_the_tokens():
+    s = scheduler()
+    sequence = decoding(s, submit("a", stop_ids=[9]))
+    s.launched([sequence])
+    first = s.accept(sequence, 7)
+    last = s.accept(sequence, 9)
+    assert (first.tokens, first.cached_tokens) == ([7], 0)
+    assert (last.tokens, last.finish, last.stop_id, last.cached_tokens) == ([], "stop", 9, None)
+
+
+def written(s, sequence, natural) -> list[int]:
+    """Plays the step loop: launches ahead by one step, except where the scheduler must wait."""
+    flying = None
+    out = []
+    while sequence.phase is Phase.DECODE:
+        if flying is not None and sequence.must_wait:
+            out += s.accept(sequence, flying).tokens
+            flying = None
+        launched = None
+        if sequence.launchable:
+            forced = sequence.next_forced()
+            launched = natural[sequence.launched] if forced is None else forced
+            s.launched([sequence])
+        if flying is not None:
+            out += s.accept(sequence, flying).tokens
+        flying = launched
+    return out
+
+
+@pytest.mark.parametrize(
+    ("budget", "natural", "expected"),
+    [
+        (3, [1, 1, 1, 1, 1, 1], [1, 1, 1, 50, 51, 1]),
+        (0, [1, 1, 1, 1, 1, 1], [50, 51, 1, 1, 1, 1]),
+        # It closed by itself just in time: nothing is forced.
+        (2, [50, 51, 1, 1, 1, 1], [50, 51, 1, 1, 1, 1]),
+        # It had begun to close: only the rest is forced.
+        (3, [1, 1, 50, 1, 1, 1], [1, 1, 50, 51, 1, 1]),
+        (None, [1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_a_thought_is_closed_when_its_budget_is_used_up(budget, natural, expected):
+    s = scheduler()
+    sequence = decoding(s, submit("a", max_tokens=6, thinking=Thinking(True, [50, 51], budget)))
+    assert written(s, sequence, natural) == expected
+
+
+def test_a_closed_thought_has_no_budget():
+    s = scheduler()
+    sequence = decoding(s, submit("a", max_tokens=4, thinking=Thinking(False, [50], 1)))
+    assert written(s, sequence, [1, 2, 3, 4]) == [1, 2, 3, 4]
+
+
+def test_a_requeued_sequence_goes_on_with_its_tokens():
+    s = scheduler(slots=1)
+    sequence = decoding(s, submit("a", max_tokens=4))
+    s.launched([sequence])
+    s.accept(sequence, 7)
+    s.launched([sequence])
+    s.requeue(sequence)
+    assert s.admit() == [sequence]
+    assert sequence.tokens == [0, 1, 2, 7]
+    assert sequence.remaining == 3
+    s.prefilled(sequence, 3)
+    s.launched([sequence])
+    assert s.accept(sequence, 8).tokens == [8]
+    assert sequence.generated == 2
+
+
+def test_random_traffic_keeps_the_books():
+    rng = random.Random(1)
+    s = scheduler(slots=3, waiting=5)
+    alive, serial = [], 0
+    for _ in range(3000):
+        action = rng.random()
+        if action < 0.2:
+            serial += 1
+            if s.submit(submit(str(serial), prompt=rng.randint(1, 9), max_tokens=rng.randint(1, 6))) is None:
+                alive.append(s.get(str(serial)))
+        elif action < 0.3 and alive:
+            s.remove(rng.choice(alive))
+        elif action < 0.35 and s.running:
+            s.requeue(rng.choice(s.running))
+        for sequence in s.admit():
+            s.prefilled(sequence, 0)
+        if sequence := s.next_prefill():
+            s.prefilled(sequence, rng.randint(1, sequence.remaining))
+        for sequence in s.decoding:
+            s.launched([sequence])
+            s.accept(sequence, rng.randint(0, 9))
+        alive = [a for a in alive if a.phase is not Phase.DONE]
+        assert len(s.running) <= 3
+        assert len(s.waiting) <= 5 + 3
+        assert sorted(map(id, alive)) == sorted(map(id, s.running + s.waiting))
+
+
+def test_the_scheduler_and_the_client_need_no_mlx():
+    code = (
+        "import sys, vllm_mlx.engine.scheduler, vllm_mlx.engine.client; "
+        "bad = {'mlx', 'mlx.core', 'mlx_lm', 'transformers'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
