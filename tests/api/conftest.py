@@ -23,20 +23,24 @@ def chat():
 def serving(chat):
     """`async with serving(line, ..., **settings) as client`: a line is a replay line, or its output alone."""
 
-    @asynccontextmanager
-    async def serve(*lines, max_num_seqs=8, max_model_len=None, **settings):
+    def serve(*lines, max_num_seqs=8, max_model_len=None, **settings):
         engine_config = EngineConfig(model="demo", max_num_seqs=max_num_seqs, max_model_len=max_model_len)
         config = ServeConfig(engine=engine_config, **settings)
         parsed = [parse_line(line if isinstance(line, dict) else {"output": line}) for line in lines]
-        app = create_app(config, chat, replay_engine(parsed, config, chat))
-        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-        async with (
-            app.router.lifespan_context(app),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-        ):
-            yield client
+        return connect(create_app(config, chat, replay_engine(parsed, config, chat)))
 
     return serve
+
+
+@asynccontextmanager
+async def connect(app):
+    """A client of an application whose engine runs."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        yield client
 
 
 def sse(text):

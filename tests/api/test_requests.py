@@ -37,7 +37,6 @@ REFUSED = [
     ({"model": 5}, "model"),
     ({"stream": "yes"}, "stream"),
     ({"stream": 1}, "stream"),
-    ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"max_tokens": -1}, "max_tokens"),
     ({"max_tokens": 1.5}, "max_tokens"),
@@ -85,6 +84,12 @@ async def test_a_bad_field_is_refused_by_name(serving, fields, param, stream):
     assert error["type"] == "invalid_request_error"
     assert _first_name(error["param"], param)
     assert param.split("[")[0].split(".")[0] in error["message"]
+
+
+async def test_stream_options_need_a_stream(serving):
+    async with serving("x") as client:
+        response = await client.post(URL, json={"messages": [USER], "stream_options": {"include_usage": True}})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "stream_options")
 
 
 def _first_name(found, expected):
@@ -180,7 +185,10 @@ HISTORIES = [
     {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
     {"content": "", "tool_calls": [{"id": "c1", "index": 0, "function": {"name": "f", "arguments": {"a": 1}}}]},
     {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": None}}]},
-    {"content": [{"type": "text", "text": ""}], "tool_calls": [{"function": {"name": "f", "arguments": '{"a":'}}]},
+    {"content": [{"type": "text", "text": ""}], "tool_calls": [{"function": {"name": "f", "arguments": ""}}]},
+    {"tool_calls": [{"function": {"name": "f", "arguments": '{"a":'}}]},
+    {"tool_calls": [{"function": {"name": "f", "arguments": '{"a":1}{"a":2}'}}]},
+    {"tool_calls": [{"function": {"name": "f", "arguments": "7"}}]},
 ]
 
 

@@ -21,7 +21,7 @@ class WireFunctionCall(Wire):
     """The function part of a tool call that the client sends back."""
 
     name: str = Field(min_length=1)
-    arguments: str | dict[str, Any] | None = None
+    arguments: Any = Field(None, description="A string with JSON, or an object.")
 
 
 class WireToolCall(Wire):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tool_parsers.json_text import write_json
+from tool_parsers.json_text import Number, read_json, write_json
 from vllm_mlx.api.errors import ApiError, invalid
 from vllm_mlx.chat.conversation import Tool
 
@@ -45,14 +45,24 @@ def not_text(kind: str, param: str) -> ApiError:
 
 
 def arguments_text(arguments: Any, param: str) -> str:
-    """A tool call's arguments as JSON text: a string as it is, an object written out, nothing as an empty object."""
-    if isinstance(arguments, str):
-        return arguments
-    if arguments is None:
-        return "{}"
+    """A tool call's arguments as the JSON text of an object.
+
+    A client may send back what an earlier turn cut or glued together. That call and its result stay in the
+    history: text that is no JSON object becomes the one argument `arguments`.
+    """
     if isinstance(arguments, dict):
         return write_json(arguments)
-    raise invalid(f"{param}: must be a string with JSON or an object", param)
+    if arguments is None:
+        return "{}"
+    if not isinstance(arguments, str) or isinstance(arguments, Number):
+        raise invalid(f"{param}: must be a string with JSON or an object", param)
+    try:
+        value = read_json(arguments) if arguments.strip() else None
+    except ValueError:
+        value = arguments
+    if value is None:
+        return "{}"
+    return arguments if isinstance(value, dict) else write_json({"arguments": arguments})
 
 
 def tool_of(function: Mapping[str, Any], param: str) -> Tool:
