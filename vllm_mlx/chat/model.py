@@ -75,8 +75,8 @@ class ChatModel:
         self.max_model_len = _context(config)
         self._tool_class, self._reasoning_class = family.parser_classes
         reasoning, tools = self._reasoning_class, self._tool_class
-        self._thought = reasoning.markers() if reasoning else None
-        markers = (*(self._thought or ()), *(tools.markers if tools else ()))
+        self.thought = reasoning.markers() if reasoning else None
+        markers = (*(self.thought or ()), *(tools.markers if tools else ()))
         self._spellings = Spellings((*tokenizer.added, *markers))
         ends = [special.get("eos_token"), family.turn.end]
         self.stop_ids = tuple(
@@ -142,7 +142,7 @@ class ChatModel:
 
     def close_ids(self) -> list[int]:
         """Ids that close a thought (for the engine's thinking budget); empty where the model has none."""
-        return self.tokenizer.encode(self._thought[1]) if self._thought else []
+        return self.tokenizer.encode(self.thought[1]) if self.thought else []
 
     def detokenizer(self) -> Detokenizer:
         """A new turn's ids to text."""
@@ -179,7 +179,7 @@ class ChatModel:
         )
 
     def _rendered(self, conversation: Conversation) -> Marked:
-        messages = normalise(conversation.messages, thought=self._thought, late_system=self.family.late_system)
+        messages = normalise(conversation.messages, thought=self.thought, late_system=self.family.late_system)
         if not messages:
             raise TemplateError("a conversation needs at least one message")
         shaped = [self._shaped(message, at) for at, message in enumerate(messages)]
@@ -225,9 +225,9 @@ class ChatModel:
 
     def _thinking_open(self, marked: Marked) -> bool:
         """Looks only behind the last turn token: the last thinking marker there, if one, is the opener."""
-        if self._thought is None:
+        if self.thought is None:
             return False
-        opener, closer = self._thought
+        opener, closer = self.thought
         start = max(_last(marked, opener), _last(marked, closer))
         if start < 0 or not marked.text.startswith(opener, start):
             return False
