@@ -36,10 +36,14 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {where}: {error.strerror}") from error
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
         listener.bind(address)
     except OSError as error:
+        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise click.ClickException(f"{where} is in use; choose another port with --port") from error
         raise click.ClickException(f"cannot listen on {where}: {error.strerror}") from error

@@ -34,8 +34,8 @@ def command(file: str, model: str | None, **values: Any) -> None:
         lines = read_lines(Path(file))
     except ReplayError as error:
         raise click.UsageError(str(error)) from error
-    listener = _launch.listen(values["host"], values["port"])
-    config = _model.serve_config(_model.find(model or hub.BUILT_IN, code=values["trust_remote_code"]), values)
-    chat = _model.load_chat(config)
-    engine = replay_engine(lines, config, chat)
-    _launch.run(create_app(config, chat, engine), config, chat, engine, listener)
+    with _launch.listen(values["host"], values["port"]) as listener:
+        config = _model.serve_config(_model.find(model or hub.BUILT_IN, code=values["trust_remote_code"]), values)
+        chat = _model.load_chat(config)
+        engine = replay_engine(lines, config, chat)
+        _launch.run(create_app(config, chat, engine), config, chat, engine, listener)

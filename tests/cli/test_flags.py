@@ -1,0 +1,151 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from huggingface_hub import constants
+
+from vllm_mlx import demo
+from vllm_mlx.cli import _launch, main
+from vllm_mlx.cli._flags import ALIASES
+from vllm_mlx.config import ServeConfig
+
+Serve = Callable[..., tuple[Result, ServeConfig | None]]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Serve:
+    """Runs `serve` up to where it would start the server; gives its settings."""
+    started: list[ServeConfig] = []
+    monkeypatch.setattr(_launch, "run", lambda _app, config, *_: started.append(config))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def invoke(*args: str) -> tuple[Result, ServeConfig | None]:
+        result = CliRunner().invoke(main, ["serve", *args, "--port", "0"])
+        return result, started.pop() if started else None
+
+    return invoke
+
+
+def cache_model(cache: Path, name: str, model_type: str, *, whole: bool = True) -> Path:
+    """A model in a Hugging Face cache, with the text side of the built-in one."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    snapshot = folder / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    for file in demo.path().iterdir():
+        if file.suffix in (".json", ".jinja") and file.name != "config.json":
+            (snapshot / file.name).write_bytes(file.read_bytes())
+    (snapshot / "config.json").write_text(json.dumps({"model_type": model_type}))
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+    for part in (1, 2) if whole else (1,):
+        (snapshot / f"model-{part}.safetensors").write_bytes(b"")
+    return snapshot
+
+
+def test_defaults(serve: Serve) -> None:
+    _, config = serve("demo")
+    assert config is not None
+    assert config.host == "127.0.0.1"
+    assert config.enable_auto_tool_choice
+    assert config.engine.enable_prefix_caching
+    assert config.served_model_name == ("demo",)
+    assert config.engine.model == str(demo.path())
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["demo", "--no-enable-prefix-caching"], False),
+        (["demo", "--no-enable-prefix-cache"], False),
+        (["demo", "--disable-prefix-cache"], False),
+        (["demo", "--no_enable_prefix_caching"], False),
+        (["demo", "--no-enable-prefix-caching", "--enable-prefix-cache"], True),
+    ],
+)
+def test_aliases(serve: Serve, args: list[str], expected: bool) -> None:
+    result, config = serve(*args)
+    assert config is not None, result.output
+    assert config.engine.enable_prefix_caching is expected
+
+
+def test_every_alias_means_a_flag() -> None:
+    flags = CliRunner().invoke(main, ["serve", "--no-such-flag"]).output.split()
+    for alias, meant in ALIASES.items():
+        assert meant in flags, alias
+        assert alias not in flags
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["demo", "--served-model-name", "a", "b", "--seed", "3"],
+        ["demo", "--served_model_name", "a", "--served-model-name=b", "--seed=3"],
+        ["--served-model-name", "a", "--served-model-name", "b", "--seed", "3", "demo"],
+    ],
+)
+def test_several_values(serve: Serve, args: list[str]) -> None:
+    result, config = serve(*args)
+    assert config is not None, result.output
+    assert config.served_model_name == ("a", "b")
+    assert config.engine.seed == 3
+    assert config.engine.model == str(demo.path())
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["demo", "--tool-call-parsr", "x"], "no flag --tool-call-parsr; did you mean --tool-call-parser?"),
+        (["demo", "--tool-call-parsr", "x"], "--max-num-seqs"),
+        (["demo", "--tool-call-parser", "minimx"], "no tool parser is called 'minimx'; there are: "),
+        (["demo", "--reasoning-parser", "r1"], "no reasoning parser is called 'r1'; there are: "),
+        (["demo", "--max-num-seqs", "0"], "--max-num-seqs"),
+        (["demo", "--reasoning-field", "thoughts"], "reasoning_content"),
+        (["demo", "--chat-template", "/no/such/file"], "/no/such/file"),
+        (["demo", "--record", "/no/such/folder/file"], "--record /no/such/folder/file: No such file or directory"),
+        (["~/no/such/model"], "no model '~/no/such/model': no such folder"),
+        (["dmeo"], "Did you mean demo?"),
+    ],
+)
+def test_mistakes_fail_with_what_there_is(serve: Serve, args: list[str], complaint: str) -> None:
+    result, config = serve(*args)
+    assert config is None
+    assert result.exit_code == 2
+    assert complaint in result.output
+
+
+@pytest.mark.parametrize("name", ["minimax", "MiniMax-M2", "minimax_m2", "auto"])
+def test_parser_names(serve: Serve, name: str) -> None:
+    result, config = serve("demo", "--tool-call-parser", name, "--reasoning-parser", name)
+    assert config is not None, result.output
+
+
+def test_without_model_the_built_in_one(serve: Serve) -> None:
+    result, config = serve("--tool-call-parser", "minimax")
+    assert config is not None
+    assert config.served_model_name == ("demo",)
+    assert "serving the built-in one" in result.stderr
+
+
+def test_without_model_the_one_in_the_cache(serve: Serve, tmp_path: Path) -> None:
+    cache_model(tmp_path / "hub", "org/llama", "llama")
+    cache_model(tmp_path / "hub", "org/MiniMax-half", "minimax", whole=False)
+    snapshot = cache_model(tmp_path / "hub", "mlx/MiniMax-M2.5-4bit", "minimax")
+    result, config = serve("--tool-call-parser", "minimax")
+    assert config is not None, result.output
+    assert config.served_model_name == ("mlx/MiniMax-M2.5-4bit",)
+    assert config.engine.model == str(snapshot)
+    assert "serving mlx/MiniMax-M2.5-4bit" in result.stderr
+
+
+def test_without_model_several_in_the_cache_are_listed(serve: Serve, tmp_path: Path) -> None:
+    for name in ("mlx/MiniMax-M2.5-4bit", "mlx/MiniMax-M3-3bit"):
+        cache_model(tmp_path / "hub", name, "minimax")
+    result, config = serve("--tool-call-parser", "minimax")
+    assert config is None
+    assert result.exit_code == 2
+    assert "mlx/MiniMax-M2.5-4bit" in result.output
+    assert "mlx/MiniMax-M3-3bit" in result.output

@@ -1,0 +1,155 @@
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from conftest import Running
+
+from vllm_mlx import demo
+
+Start = Callable[..., Running]
+PASTED = (
+    "serve demo --enable-auto-tool-choice --tool-call-parser minimax --reasoning-parser deepseek_r1 --port 0",
+    "serve demo --host 0.0.0.0 --port 0 --enable-prefix-cache --max-num-seqs 2 --tool-call-parser minimax "
+    "--enable-auto-tool-choice",
+)
+NEVER_LOADS = """
+import asyncio, signal, sys
+from fastapi import FastAPI
+from contextlib import asynccontextmanager
+from vllm_mlx.cli import _launch
+from vllm_mlx.config import EngineConfig, ServeConfig
+
+@asynccontextmanager
+async def never(app):
+    print("loading", flush=True)
+    await asyncio.Event().wait()
+    yield
+
+config = ServeConfig(EngineConfig("x"), served_model_name=("x",))
+_launch.run(FastAPI(lifespan=never), config, None, None, _launch.listen("127.0.0.1", 0))
+"""
+
+
+def curl_of(banner: str) -> tuple[str, Any]:
+    """The URL and the body of the banner's curl line, as a shell would read them."""
+    words = shlex.split(banner.splitlines()[-1])
+    assert words[0] == "curl"
+    assert words[2:4] == ["-H", "Content-Type: application/json"]
+    assert words[4] == "-d"
+    return words[1], json.loads(words[5])
+
+
+@pytest.mark.parametrize("line", PASTED)
+def test_pasted_command_lines(start: Start, line: str) -> None:
+    server = start(*line.split())
+    assert "Tool call parser: minimax_m2" in server.banner
+    assert "Reasoning parser: " in server.banner
+    assert "Context:          8,192 tokens" in server.banner
+    url, body = curl_of(server.banner)
+    assert url == f"{server.url}/chat/completions"
+    answer = httpx2.post(url, json=body, timeout=60)
+    assert answer.status_code == 200
+    assert answer.json()["choices"][0]["message"]["role"] == "assistant"
+    assert ("WARNING" in server.errors) == ("0.0.0.0" in line)
+    client = openai.OpenAI(base_url=server.url, api_key="unused")
+    assert [model.id for model in client.models.list()] == ["demo"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_cleanly(start: Start, number: signal.Signals) -> None:
+    server = start("serve", "demo", "--port", "0")
+    children = _children(server.process.pid)
+    assert children
+    assert server.end(number) == 0
+    assert "Traceback" not in server.errors
+    assert not any(_alive(pid) for pid in children)
+
+
+def test_a_signal_ends_open_streams(start: Start, tmp_path: Path) -> None:
+    lines = tmp_path / "replies.jsonl"
+    lines.write_text(json.dumps({"output": ["a", "b"], "hang_after": 1}))
+    server = start("replay", str(lines), "--port", "0")
+    client = openai.OpenAI(base_url=server.url, api_key="unused", max_retries=0)
+    stream = client.chat.completions.create(
+        model="demo", messages=[{"role": "user", "content": "x"}], stream=True, timeout=60
+    )
+    next(iter(stream))
+    assert server.end(signal.SIGINT) == 0
+
+
+def test_a_signal_while_the_model_loads() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", NEVER_LOADS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert errors == "Stopped before the model was loaded.\n"
+
+
+def test_a_port_in_use_is_said_before_the_model_is_looked_for(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        server = start("serve", "/no/such/model", "--port", port)
+        assert server.process.wait(20) == 1
+        server.end()
+    assert f"127.0.0.1:{port} is in use" in server.errors
+    assert "--port" in server.errors
+
+
+def test_weights_that_do_not_load_are_an_error_in_words(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(demo.path(), folder)
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    server = start("serve", str(folder), "--port", "0")
+    assert server.process.wait(60) == 1
+    server.end()
+    assert "Error: the engine does not start: " in server.errors
+    assert server.banner == ""
+
+
+def test_record_and_replay_give_the_same_reply(start: Start, tmp_path: Path) -> None:
+    recording = tmp_path / "recorded.jsonl"
+    live = start("serve", "demo", "--port", "0", "--record", str(recording))
+    bodies = [
+        {"model": "demo", "messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 30}
+        for text in ("Say hello.", "Say goodbye.")
+    ]
+    told = [_message(live.url, body) for body in bodies]
+    live.end()
+    replayed = start("replay", str(recording), "--port", "0")
+    assert [_message(replayed.url, body) for body in reversed(bodies)] == told[::-1]
+
+
+def _message(url: str, body: Any) -> Any:
+    choice = httpx2.post(f"{url}/chat/completions", json=body, timeout=60).json()["choices"][0]
+    return choice["message"], choice["finish_reason"]
+
+
+def _children(pid: int) -> list[int]:
+    listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return [int(child) for child, parent in map(str.split, listing.splitlines()) if int(parent) == pid]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
