@@ -75,8 +75,10 @@ def test_a_line_needs_only_its_output(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ["x", "[]", "{}", '{"output": 1.5}', '{"output": [null]}', '{"output": [true]}', '{"output": [{"b64": "!"}]}',
-     '{"output": "x", "finish_reason": "over"}', '{"output": "x", "die_after": -1}', '{"output": "x", "delay_ms": "1"}'],
+    ["x", "[]", "{}",
+     '{"output": 1.5}', '{"output": [null]}', '{"output": [true]}', '{"output": [{"b64": "!"}]}',
+     '{"output": "x", "finish_reason": "over"}', '{"output": "x", "die_after": -1}',
+     '{"output": "x", "delay_ms": "1"}'],
 )  # fmt: skip
 def test_a_bad_line_is_named(tmp_path, line):
     file = tmp_path / "r.jsonl"

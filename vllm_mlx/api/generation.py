@@ -16,8 +16,8 @@ from tool_parsers.events import CallAborted, CallEnd, CallStart, Event, Malforme
 from vllm_mlx.api.errors import ApiError, context_length_exceeded, invalid, not_found, of_engine, server_error
 from vllm_mlx.api.record import Recorder, Take
 from vllm_mlx.chat.conversation import Conversation
-from vllm_mlx.chat.model import ChatModel, Prompt
 from vllm_mlx.chat.decoder import TurnDecoder
+from vllm_mlx.chat.model import ChatModel, Prompt
 from vllm_mlx.chat.reply import Reply, fold
 from vllm_mlx.chat.template import TemplateError
 from vllm_mlx.config import ServeConfig

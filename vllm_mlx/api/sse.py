@@ -50,7 +50,7 @@ class EventStream(Response):
         self.interval = interval
         self.keep_alive = keep_alive
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the ASGI signature
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         tasks: list[asyncio.Task[None]] = []
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

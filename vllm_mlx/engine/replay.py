@@ -141,7 +141,7 @@ class ReplayGeneration:
         self._error = error
         self.cancel()
 
-    def finish(self, keep: int) -> None:  # noqa: ARG002 - a replay has no cache to cut
+    def finish(self, keep: int) -> None:
         """Stops it."""
         self.cancel()
 
