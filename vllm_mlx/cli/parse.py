@@ -35,6 +35,7 @@ class _Split(click.ParamType[Any]):
 @click.option(
     "--split",
     type=_Split(),
+    metavar="N|every",
     help="Feed pieces of N characters; `every`: whole, one character at a time, and at every two-way cut.",
 )
 @click.option(

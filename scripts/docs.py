@@ -1,0 +1,94 @@
+"""Writes the generated pages of docs/; `--check` only says whether they are current."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+import reasoning_parsers
+import tool_parsers
+from vllm_mlx.cli import main
+from vllm_mlx.cli._cases import FAMILIES
+from vllm_mlx.cli._flags import ALIASES
+
+DOCS = Path(__file__).parents[1] / "docs"
+NOTE = "<!-- Written by `make docs` from the code: change the code. -->"
+
+
+def flags_page() -> str:
+    """Every command with its flags."""
+    parts = ["# Commands and flags"]
+    for name in main.list_commands(click.Context(main)):
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        context = click.Context(command)
+        rows = [_flag_row(param, context) for param in command.params if isinstance(param, click.Option)]
+        usage = " ".join([f"vllm-mlx {name}", *command.collect_usage_pieces(context)])
+        parts += [f"## {name}", f"`{usage}`", cleandoc(command.help or ""), table(("Flag", "Default", "Meaning"), rows)]
+    parts += ["## Other spellings", "In the flags of `serve` and `replay`, underscores may stand for hyphens."]
+    parts.append(table(("Written", "Means"), [(f"`{alias}`", f"`{flag}`") for alias, flag in ALIASES.items()]))
+    return "\n\n".join(parts)
+
+
+def _flag_row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
+    spelling = " / ".join([*option.opts, *option.secondary_opts])
+    if not option.is_flag:
+        spelling += f" {option.make_metavar(context)}"
+    meaning, _, default = (option.help or "").partition("  [default: ")
+    if isinstance(option.show_default, str):
+        default = option.show_default
+    elif option.show_default:
+        default = str(option.default)
+    return f"`{spelling}`", default.removesuffix("]").replace("None", ""), meaning
+
+
+def parsers_page() -> str:
+    """Every parser with its other names."""
+    parts = ["# Parsers"]
+    parts.append(
+        "Names are insensitive to case, `-` and `_`. `auto`, the default of `serve`, takes the parsers whose format "
+        "the model's chat template writes; `none` is none."
+    )
+    for title, registry in (("Tool call parsers", tool_parsers), ("Reasoning parsers", reasoning_parsers)):
+        parts += [f"## {title}", table(("Name", "Other names", "Format"), _parser_rows(registry))]
+    families = [(f"`{family}`", *(f"`{name}`" for name in names)) for family, names in FAMILIES.items()]
+    parts += ["## Families of case files", table(("Family", "Tool call parser", "Reasoning parser"), families)]
+    return "\n\n".join(parts)
+
+
+def _parser_rows(registry: ModuleType) -> Iterable[tuple[str, str, str]]:
+    for name in registry.names():
+        summary = (sys.modules[registry.get(name).__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
+        yield f"`{name}`", ", ".join(f"`{alias}`" for alias in registry.aliases(name)), summary
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [titles, ["---"] * len(titles), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+PAGES = {"flags.md": flags_page, "parsers.md": parsers_page}
+
+
+def write_or_check(check: bool) -> int:
+    """Returns how many pages are not current (and writes them, unless it only checks)."""
+    stale = 0
+    for name, page in PAGES.items():
+        text = f"{NOTE}\n\n{page()}\n"
+        file = DOCS / name
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        print(f"docs/{name} {'is not current: run `make docs`' if check else 'written'}")
+        if not check:
+            file.write_text(text, encoding="utf-8")
+    return stale
+
+
+if __name__ == "__main__":
+    only_check = "--check" in sys.argv[1:]
+    sys.exit(1 if write_or_check(only_check) and only_check else 0)
