@@ -36,6 +36,8 @@ INVOKE = "<invoke"
 INVOKE_END = "</invoke>"
 PARAMETER = "<parameter"
 PARAMETER_END = "</parameter>"
+NAMESPACE = "]<]minimax[>["
+"""M3's token before each tag; M2's vocabulary has it too. It never stands in visible text."""
 
 # A tag longer than this is none: an unclosed quote must not hold back a whole file.
 LONGEST_TAG = 1024
@@ -50,21 +52,22 @@ Tag = tuple[str | None, int]
 """A tag's name attribute (None: it has none) and its length."""
 
 
-def read_tag(source: Source, head: str) -> Tag | Literal["wait"] | None:
-    """The tag that begins with `head` at the place of reading; None: these characters are no such tag."""
+def read_tag(source: Source, head: str) -> Tag | Literal["wait", "cut"] | None:
+    """The tag that begins with `head` at the place of reading; "cut": the text ended in it; None: no tag at all."""
     text, start = source.text, source.at + len(head)
+    unfinished: Literal["wait", "cut"] = "cut" if source.ended else "wait"
     if start == len(text):
-        return None if source.ended else "wait"
+        return unfinished
     if text[start] not in WHITESPACE + ">":
         return None
     if whole := _ATTRS.match(text, start):
         return next(group for group in whole.groups() if group is not None).strip(), whole.end() - source.at
     unread = len(text) - start
-    if not source.ended and unread <= LONGEST_TAG and _ATTRS_SO_FAR.fullmatch(text, start):
-        return "wait"
+    if unread <= LONGEST_TAG and _ATTRS_SO_FAR.fullmatch(text, start):
+        return unfinished
     end = text.find(">", start)
     if end < 0:
-        return None if source.ended or unread > LONGEST_TAG else "wait"
+        return unfinished if unread <= LONGEST_TAG else None
     named = _ANY_NAME.search(text, start, end)
     return (named[1].strip() if named else None), end + 1 - source.at
 
@@ -82,7 +85,7 @@ class MinimaxM2(ToolParser):
 
     @classmethod
     def speaks(cls, template: str) -> bool:
-        return OPEN in template and "]<]minimax[>[" not in template
+        return OPEN in template and NAMESPACE not in template
 
     def judge(self, text: str, lines: Lines, *, ended: bool) -> Verdict | None:
         if text.startswith(CLOSE):
@@ -125,7 +128,7 @@ class MinimaxM2(ToolParser):
         tag = read_tag(source, INVOKE)
         if tag == "wait":
             return None
-        if tag is None or not tag[0] or self._schemas is None or not self._declared(tag[0]):
+        if tag is None or tag == "cut" or not tag[0] or self._schemas is None or not self._declared(tag[0]):
             return False
         place = source.at + tag[1]
         if (end := source.follows(place, INVOKE_END)) is not False:
@@ -136,7 +139,7 @@ class MinimaxM2(ToolParser):
         inner.push(source.text[place:].lstrip(WHITESPACE))
         inner.ended = source.ended
         name = read_tag(inner, PARAMETER)
-        return None if name == "wait" else name is not None and name[0] is not None
+        return None if name == "wait" else isinstance(name, tuple) and name[0] is not None
 
     def _turn(self) -> Grammar:
         while marker := (yield from self._until(self._text_markers)):
@@ -197,16 +200,15 @@ class MinimaxM2(ToolParser):
     def _tag_in_block(self, head: str) -> Generator[None, None, Tag | None]:
         """The tag at the place of reading; without one, its characters are text, or a tag that the end cut."""
         tag = yield from self._tag(head)
-        if tag is None:
-            source = self._source
-            after = source.text[source.at + len(head) :][:1]
-            if source.ended and (not after or (after in WHITESPACE and ">" not in source.text[source.at :])):
-                self._events.append(Malformed("tag cut short", len(source.rest())))
-            else:
-                self._emit_text(source.take(len(head)))
-        return tag
+        if isinstance(tag, tuple):
+            return tag
+        if tag == "cut":
+            self._events.append(Malformed("tag cut short", len(self._source.rest())))
+        else:
+            self._emit_text(self._source.take(len(head)))
+        return None
 
-    def _tag(self, head: str) -> Generator[None, None, Tag | None]:
+    def _tag(self, head: str) -> Generator[None, None, Tag | Literal["cut"] | None]:
         while (tag := read_tag(self._source, head)) == "wait":
             yield
         return tag
@@ -259,7 +261,9 @@ class MinimaxM2(ToolParser):
                         source.take(len(INVOKE))
                 case _:
                     tag = yield from self._tag(PARAMETER)
-                    if tag is None or tag[0] is None:
+                    if tag == "cut":
+                        source.rest()
+                    elif tag is None or tag[0] is None:
                         source.take(len(PARAMETER))
                     else:
                         source.take(tag[1])

@@ -8,12 +8,13 @@ import reasoning_parsers
 import tool_parsers
 from reasoning_parsers.base import ReasoningParser
 from tool_parsers.base import ToolParser
+from tool_parsers.minimax_m2 import NAMESPACE
 from vllm_mlx.chat.output import TurnTokens, parser_classes
 from vllm_mlx.chat.template import ChatTemplate, TemplateError
 
 # Turn tokens that end a turn, or are dropped, even as text. Other families' turn tokens are control tokens and
 # nothing else: their ids are found by rendering.
-MINIMAX_TURN = TurnTokens(begin="]~!b[", role="]~b]", end="[e~[")
+MINIMAX_TURN = TurnTokens(begin="]~!b[", role="]~b]", end="[e~[", hidden=(NAMESPACE,))
 _TURNS = (MINIMAX_TURN,)
 
 # What the values of a template's `thinking_mode` are called, on and off.

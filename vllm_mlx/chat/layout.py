@@ -3,7 +3,10 @@
 A segment is the text between two boundaries (tags, calls, the ends of a turn).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from tool_parsers.scan import Markers
 
 BLANK = " \t\r\n"
 ALL = 1 << 30
@@ -49,6 +52,28 @@ class Segment:
         if self.blank and self.bounded:
             return ""
         return "".join(self._held)
+
+
+class Never:
+    """Keeps spellings out of a text whose pieces meet where something between them was dropped.
+
+    The character that would complete one is left out: the result is the same however the text is cut.
+    """
+
+    def __init__(self, spellings: Iterable[str]) -> None:
+        spellings = tuple(spellings)
+        self._markers = Markers(spellings)
+        self._reach = max(map(len, spellings), default=1) - 1
+        self._tail = ""
+
+    def feed(self, text: str) -> str:
+        """The next piece, as it may be shown."""
+        joined = self._tail + text
+        while hit := self._markers.search(joined):
+            joined = joined[: hit.end() - 1] + joined[hit.end() :]
+        shown = joined[len(self._tail) :]
+        self._tail = joined[max(0, len(joined) - self._reach) :]
+        return shown
 
 
 def _without_head(text: str, most: int) -> str:

@@ -12,6 +12,7 @@ import tool_parsers
 from reasoning_parsers.base import ReasoningParser
 from tool_parsers.base import PlainText, ToolParser, ToolSchema
 from tool_parsers.events import (
+    ArgumentsDelta,
     BlockEnd,
     BlockStart,
     CallAborted,
@@ -26,7 +27,7 @@ from tool_parsers.events import (
     ThoughtStart,
 )
 from tool_parsers.scan import Lines
-from vllm_mlx.chat.layout import ALL, Segment
+from vllm_mlx.chat.layout import ALL, Never, Segment
 
 _ROLE_WORD = re.compile(r"[A-Za-z_]*\n?")
 _LONGEST_ROLE = 32
@@ -39,6 +40,8 @@ class TurnTokens:
     begin: str | None = None
     role: str | None = None
     end: str | None = None
+    hidden: tuple[str, ...] = ()
+    """Other tokens that are dropped from visible text; a thought may quote them."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -86,13 +89,18 @@ class OutputParser:
         """The text itself ended the turn; what follows is discarded."""
         self._turn = turn
         think = reasoning_parser.markers() if reasoning_parser else ()
-        self._tool: ToolParser = (tool_parser or PlainText)(tools, escapes=(*turn.spellings, *think))
+        reader = tool_parser or PlainText
+        # What a format has a use for is its parser's to hide.
+        hidden = [spelling for spelling in turn.hidden if spelling not in reader.markers]
+        self._tool: ToolParser = reader(tools, escapes=(*turn.spellings, *hidden, *think))
         self._reasoning: ReasoningParser | None = None
         if reasoning_parser:
-            escapes = (*turn.spellings, *self._tool.markers)
+            visible = hidden if reasoning_parser.inline else ()
+            escapes = (*turn.spellings, *visible, *self._tool.markers)
             self._reasoning = reasoning_parser(thinking=thinking_open, shared=True, escapes=escapes)
         self._thought: Segment | None = Segment(tail=self._thought_tail) if self.thinking and not self._inline else None
         self._answer = Segment(tail=self._tool.newlines_before)
+        self._never = Never((*turn.spellings, *turn.hidden))
         self._lines = Lines()
         self._in_block = False
         self._untouched = True
@@ -130,7 +138,7 @@ class OutputParser:
 
     def _take(self) -> list[Event]:
         out, self._out = self._out, []
-        return out
+        return joined(out) if len(out) > 1 else out
 
     def _close(self) -> None:
         """The turn is over: what was held as possible layout is text."""
@@ -189,6 +197,8 @@ class OutputParser:
         if any(rest.startswith(spelling) for spelling in self._turn.spellings):
             return self._turn_token(rest, last=last)
         self._untouched = False
+        if (self._inline or not self.thinking) and (hidden := next(filter(rest.startswith, self._turn.hidden), None)):
+            return rest[len(hidden) :]
         if self._reasoning is None:
             return rest
         if not self._reasoning.thinking:
@@ -245,7 +255,7 @@ class OutputParser:
         self._emit_answer(self._answer.feed(text))
 
     def _emit_answer(self, text: str) -> None:
-        if text:
+        if text := self._never.feed(text):
             self._untouched = False
             self._contents += 1
             self._out.append(Text(text))
@@ -309,3 +319,19 @@ class OutputParser:
 
     def _boundary(self, *, drop: int) -> None:
         self._emit_answer(self._answer.end(drop=drop))
+
+
+def joined(events: Sequence[Event]) -> list[Event]:
+    """The same events, pieces of one text next to each other made one."""
+    out: list[Event] = []
+    for event in events:
+        match event, out[-1] if out else None:
+            case Text(text), Text(before):
+                out[-1] = Text(before + text)
+            case Reasoning(text), Reasoning(before):
+                out[-1] = Reasoning(before + text)
+            case ArgumentsDelta(index, json), ArgumentsDelta(same, before) if same == index:
+                out[-1] = ArgumentsDelta(index, before + json)
+            case _:
+                out.append(event)
+    return out
