@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from conftest import Running
+from running import Running
 
 from vllm_mlx import demo
 
