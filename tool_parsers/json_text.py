@@ -40,14 +40,21 @@ def read_json(text: str, *, strict: bool = False) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def write_string(text: str) -> str:
-    """One JSON string: `\\n \\t \\r \\b \\f \\u00XX` for control characters, everything else as it is."""
-    return json.dumps(text, ensure_ascii=False)
+    """One JSON string: `\\n \\t \\r \\b \\f \\u00XX` for control characters, everything else as it is.
+
+    A lone surrogate, which UTF-8 cannot carry, stays the escape that it was read from.
+    """
+    written = json.dumps(text, ensure_ascii=False)
+    return _LONE_SURROGATE.sub(lambda hit: f"\\u{ord(hit[0]):04x}", written)
 
 
 def escape(text: str) -> str:
     """The inside of a JSON string; pieces escaped one by one join to the whole."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return write_string(text)[1:-1]
 
 
 def write_json(value: Any, *, comma: str = ",", colon: str = ":") -> str:
@@ -67,6 +74,8 @@ def write_json(value: Any, *, comma: str = ",", colon: str = ":") -> str:
 def _write(value: Any, comma: str, colon: str, out: list[str]) -> None:
     if isinstance(value, Number):
         out.append(value)
+    elif isinstance(value, str):
+        out.append(write_string(value))
     elif isinstance(value, Mapping):
         separator = "{"
         for key, member in value.items():
