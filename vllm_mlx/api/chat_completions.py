@@ -13,7 +13,8 @@ from vllm_mlx.api.errors import ApiError, invalid, openai_shape, unsupported
 from vllm_mlx.api.generation import Finished, GenerationRequest, Job, Service, Usage
 from vllm_mlx.api.requests import Wire, WireRequest
 from vllm_mlx.api.sse import DONE, frame
-from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
+from vllm_mlx.api.tools import choice_of
+from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
 from vllm_mlx.chat.reply import Reply, ReplyCall
 
 
@@ -111,7 +112,8 @@ def decode(wire: ChatCompletionRequest, service: Service) -> GenerationRequest:
     if wire.stream_options is not None and not wire.stream:
         raise invalid("stream_options is only allowed when stream is true", "stream_options")
     offered = tuple(tool_of(tool.function, f"tools[{i}].function") for i, tool in enumerate(wire.tools or ()))
-    choice = tool_choice(wire, offered, service)
+    automatic = service.config.enable_auto_tool_choice
+    choice = choice_of(wire.tool_choice, wire.parallel_tool_calls, offered, automatic)
     # Without a choice there is nothing to offer: tools that may not be called stay out of the prompt.
     tools = () if choice.mode == "none" else offered
     kwargs = dict(wire.chat_template_kwargs or {})
@@ -161,31 +163,6 @@ def _reasoning(message: WireMessage) -> str | None:
         return message.reasoning
     texts = [detail.get("text") for detail in message.reasoning_details or ()]
     return "".join(text for text in texts if isinstance(text, str)) or None
-
-
-def tool_choice(wire: ChatCompletionRequest, tools: Sequence[Tool], service: Service) -> ToolChoice:
-    """Which calls the reply may or must have."""
-    names = [tool.name for tool in tools]
-    parallel = wire.parallel_tool_calls is not False
-    automatic = service.config.enable_auto_tool_choice
-    match wire.tool_choice:
-        case None:
-            return ToolChoice("auto" if automatic and names else "none", parallel=parallel)
-        case "none":
-            return ToolChoice("none", parallel=parallel)
-        case "auto":
-            if names and not automatic:
-                raise invalid("tool_choice 'auto' is turned off: --no-enable-auto-tool-choice", "tool_choice")
-            return ToolChoice("auto" if names else "none", parallel=parallel)
-        case "required" if names:
-            return ToolChoice("required", parallel=parallel)
-        case {"type": "function", "function": {"name": str(name)}} if names:
-            if name not in names:
-                raise invalid(f"tool_choice names '{name}', which is not among the tools", "tool_choice")
-            return ToolChoice("named", name, parallel=parallel)
-        case "required" | {"type": "function", "function": {"name": str()}}:
-            raise invalid("tool_choice asks for a call, but there are no tools", "tool_choice")
-    raise invalid("tool_choice must be none, auto, required, or an object that names a function", "tool_choice")
 
 
 def sampling(wire: ChatCompletionRequest) -> dict[str, Any]:
