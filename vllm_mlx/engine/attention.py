@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache
 
-_STEP = 256
+_STEP = 64
 
 
 class RowCache(KVCache):  # type: ignore[misc]
@@ -31,31 +31,39 @@ class RowCache(KVCache):  # type: ignore[misc]
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         start, end = self.offset, self.offset + keys.shape[2]
-        if self.keys is None or self.values is None or end > self.keys.shape[2]:
-            self.keys, self.values = self._grown(max(end, self.reserve), keys, values)
+        if self.keys is None or self.values is None:
+            capacity = _capacity(max(end, self.reserve))
+            self.keys, self.values = (mx.zeros((*x.shape[:2], capacity, x.shape[3]), x.dtype) for x in (keys, values))
+        elif end > self.keys.shape[2]:
+            self.grow(max(end, self.reserve))
         self.keys[..., start:end, :] = keys
         self.values[..., start:end, :] = values
         self.offset = end
         return self.keys[..., :end, :], self.values[..., :end, :]
 
-    def _grown(self, length: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        capacity = -(-(length + length // 32) // _STEP) * _STEP
-        return self._extended(self.keys, capacity, keys), self._extended(self.values, capacity, values)
+    def grow(self, length: int) -> None:
+        """Moves what there is to buffers for `length` tokens and some more."""
+        assert self.keys is not None
+        assert self.values is not None
+        more = _capacity(length) - self.offset
+        self.keys, self.values = (
+            mx.concatenate([x[..., : self.offset, :], mx.zeros((*x.shape[:2], more, x.shape[3]), x.dtype)], axis=2)
+            for x in (self.keys, self.values)
+        )
 
-    def _extended(self, buffer: mx.array | None, capacity: int, new: mx.array) -> mx.array:
-        rows, heads, _, dim = new.shape
-        if buffer is None:
-            return mx.zeros((rows, heads, capacity, dim), new.dtype)
-        rest = mx.zeros((rows, heads, capacity - self.offset, dim), new.dtype)
-        return mx.concatenate([buffer[..., : self.offset, :], rest], axis=2)
+
+def _capacity(length: int) -> int:
+    return -(-(length + length // 32) // _STEP) * _STEP
 
 
 def own_caches(caches: list[Any]) -> list[Any]:
-    """A model's fresh caches with mlx-lm's plain ones replaced by `RowCache`."""
+    """A row's caches with mlx-lm's plain ones replaced by `RowCache`, with what they hold."""
 
     def own(cache: Any) -> Any:
         if type(cache) is KVCache:
-            return RowCache()
+            mine = RowCache()
+            mine.keys, mine.values, mine.offset = cache.keys, cache.values, cache.offset
+            return mine
         if type(cache) is CacheList:
             return CacheList(*(own(inner) for inner in cache.caches))
         return cache

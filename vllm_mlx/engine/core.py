@@ -4,15 +4,24 @@ A step launches the next decode of all rows, then reads the tokens of the one be
 Python), and last prefills a chunk of one prompt, small enough that the rows keep their pace.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 from vllm_mlx.config import EngineConfig
+from vllm_mlx.engine import kv
 from vllm_mlx.engine.decode import Decoder, Flight, Row
 from vllm_mlx.engine.loader import LoadedModel
 from vllm_mlx.engine.prefill import ChunkSizer, prefill
+from vllm_mlx.engine.prefix_cache import Lease, PrefixCache
 from vllm_mlx.engine.protocol import Cancel, Delta, Failed, Finish, Progress, Reply, Request, Step, Submit
 from vllm_mlx.engine.sampling import NOT_A_NUMBER, Choice, Draw, seed_of
 from vllm_mlx.engine.scheduler import Phase, Scheduler, Sequence
+from vllm_mlx.engine.snapshots import SnapshotCache
+
+_REMEMBERED = 256
+_CACHE_BYTES = 4 << 30
+_HEADROOM = 256
+"""New tokens that buffers have room for from the start."""
 
 
 class Core:
@@ -26,6 +35,16 @@ class Core:
         self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000)
         self._decoder = Decoder(loaded.model, info.vocab_size)
         self._rows: dict[str, Row] = {}
+        self._cuttable = kv.cuttable(loaded.make_caches())
+        self._cache = self._make_cache(config)
+        self._ended: OrderedDict[str, Sequence] = OrderedDict()
+        """Sequences that ended by themselves lately: the API may still say that fewer of their tokens count."""
+
+    def _make_cache(self, config: EngineConfig) -> PrefixCache | SnapshotCache | None:
+        if not config.enable_prefix_caching:
+            return None
+        kind = PrefixCache if self._cuttable else SnapshotCache
+        return kind(self._loaded.make_caches, max_bytes=_CACHE_BYTES)
 
     @property
     def has_work(self) -> bool:
@@ -45,6 +64,9 @@ class Core:
     def _stop(self, id: str, keep: int | None) -> None:
         sequence = self._scheduler.get(id)
         if sequence is None:
+            ended = self._ended.pop(id, None)
+            if ended and keep is not None and self._cache:
+                self._cache.cut(ended.tokens[: ended.kv], len(ended.submit.prompt) + keep)
             return
         if keep is not None:
             del sequence.tokens[len(sequence.submit.prompt) + keep :]
@@ -71,9 +93,14 @@ class Core:
         choice = Choice(
             submit.sampling, seed_of(submit.sampling), sequence.tokens, len(submit.prompt), logprobs=submit.logprobs
         )
-        row = Row(sequence, self._loaded.make_caches(), choice)
+        lease = self._cache.take(sequence.tokens) if self._cache else Lease(self._loaded.make_caches(), 0)
+        if self._cuttable:
+            kv.reserve(lease.caches, len(sequence.tokens) + min(_HEADROOM, submit.max_tokens))
+        if not sequence.reported:
+            sequence.cached = min(lease.length, len(submit.prompt))
+        row = Row(sequence, lease, choice)
         self._rows[submit.id] = row
-        self._prefilled(row, 0)
+        self._prefilled(row, lease.length)
 
     def _launch(self) -> None:
         for row in [row for row in self._decoder.rows if not row.sequence.launchable]:
@@ -96,6 +123,7 @@ class Core:
             deltas.append(delta)
             if delta.finish:
                 self._release(sequence)
+                self._remember(sequence)
         if deltas:
             self._send(Step(deltas))
 
@@ -113,22 +141,35 @@ class Core:
     def _prefilled(self, row: Row, count: int) -> None:
         self._scheduler.prefilled(row.sequence, count)
         if row.sequence.phase is Phase.DECODE:
+            if self._cache:
+                self._cache.share(row.lease, row.sequence.tokens[: row.sequence.kv])
             self._decoder.join(row)
 
-    def _release(self, sequence: Sequence) -> None:
+    def _release(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """The sequence has left its slot. With `keep` its keys and values are stored, else they are not trusted."""
         row = self._rows.pop(sequence.submit.id, None)
-        if row is not None and row in self._decoder.rows:
+        if row is None:
+            return
+        if row in self._decoder.rows:
             self._decoder.leave(row)
+        if self._cache and keep:
+            self._cache.give(row.lease, sequence.tokens[: sequence.kv], sequence.kv)
+        elif self._cache:
+            self._cache.drop(row.lease)
+
+    def _remember(self, sequence: Sequence) -> None:
+        self._ended[sequence.submit.id] = sequence
+        if len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
 
     def _fail(self, sequence: Sequence, message: str) -> None:
         self._scheduler.remove(sequence)
-        self._release(sequence)
+        self._release(sequence, keep=False)
         self._send(Failed(sequence.submit.id, "internal", message))
 
     def recover(self, error: Exception) -> None:
         """A step raised: the sequences in flight fail, those that wait go on with a fresh batch."""
         self._decoder = Decoder(self._loaded.model, self._loaded.info.vocab_size)
-        self._rows.clear()
         for sequence in list(self._scheduler.running):
             self._fail(sequence, f"the engine failed in a step: {error!r}")
 

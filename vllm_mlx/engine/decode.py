@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from vllm_mlx.engine.attention import Forward, row_forward
+from vllm_mlx.engine.attention import Forward, own_caches, row_forward
+from vllm_mlx.engine.prefix_cache import Lease
 from vllm_mlx.engine.protocol import TokenLogprobs
 from vllm_mlx.engine.sampling import Choice, Draw, Drawn, Sampler
 from vllm_mlx.engine.scheduler import Sequence
@@ -14,11 +15,16 @@ from vllm_mlx.engine.scheduler import Sequence
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A sequence with its keys and values: one cache a layer, and how its tokens are chosen."""
+    """A sequence with its keys and values, leased from the prefix cache, and how its tokens are chosen."""
 
     sequence: Sequence
-    caches: list[Any]
+    lease: Lease
     choice: Choice
+
+    @property
+    def caches(self) -> list[Any]:
+        """One a layer. A padded batch empties the list while it holds the row."""
+        return self.lease.caches
 
 
 class Batch(Protocol):
@@ -68,11 +74,11 @@ class PaddedBatch:
         else:
             self._caches = merged
         self._rows.append(row)
-        row.caches = []
+        row.caches.clear()
 
     def leave(self, index: int) -> None:
         row = self._rows.pop(index)
-        row.caches = [cache.extract(index) for cache in self._caches]
+        row.caches[:] = own_caches([cache.extract(index) for cache in self._caches])
         # An extracted cache is a view of the whole batch until it is evaluated.
         mx.eval([cache.state for cache in row.caches])
         keep = [i for i in range(len(self._rows) + 1) if i != index]

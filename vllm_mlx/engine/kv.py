@@ -1,0 +1,97 @@
+"""Cutting, copying and joining the keys and values of rows: lists of caches, one a layer.
+
+Every operation goes layer by layer and evaluates each: beside what it makes it needs one layer's bytes at most.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import CacheList
+
+from vllm_mlx.engine.attention import RowCache
+
+Caches = list[Any]
+
+
+def cuttable(caches: Caches) -> bool:
+    """Whether any beginning of the row can be had from these caches: plain keys and values only."""
+    return all(
+        type(c) is RowCache or (type(c) is CacheList and all(type(inner) is RowCache for inner in c.caches))
+        for c in caches
+    )
+
+
+def nbytes(caches: Caches) -> int:
+    """Bytes held, spare capacity included."""
+    return sum(int(cache.nbytes) for cache in caches if not cache.empty())
+
+
+def length(caches: Caches) -> int:
+    """Tokens held by cuttable caches."""
+    return next(_leaves(caches)).offset
+
+
+def trim(caches: Caches, count: int) -> None:
+    """Forgets all but the first `count` tokens; the buffers stay."""
+    for leaf in _leaves(caches):
+        assert count <= leaf.offset
+        leaf.offset = count
+
+
+def piece(caches: Caches, start: int, end: int) -> Caches:
+    """A copy of tokens start to end."""
+
+    def cut(leaf: RowCache) -> RowCache:
+        assert leaf.keys is not None
+        assert leaf.values is not None
+        assert end <= leaf.offset
+        part = RowCache()
+        part.keys, part.values = (mx.contiguous(x[..., start:end, :]) for x in (leaf.keys, leaf.values))
+        part.offset = end - start
+        mx.eval(part.keys, part.values)
+        return part
+
+    return _mapped(caches, cut)
+
+
+def extend(caches: Caches, part: Caches, count: int) -> None:
+    """Appends the first `count` tokens of `part`."""
+    for leaf, more in zip(_leaves(caches), _leaves(part), strict=True):
+        assert more.keys is not None
+        assert more.values is not None
+        leaf.update_and_fetch(more.keys[..., :count, :], more.values[..., :count, :])
+        mx.eval(leaf.keys, leaf.values)
+
+
+def reserve(caches: Caches, count: int) -> None:
+    """Grows the buffers at once for `count` tokens in all, where there are buffers; else when the first token comes."""
+    for leaf in _leaves(caches):
+        leaf.reserve = count
+        if leaf.keys is not None and leaf.keys.shape[2] < count:
+            leaf.grow(count)
+            mx.eval(leaf.keys, leaf.values)
+
+
+def shrink(caches: Caches) -> None:
+    """Gives back spare capacity where it is more than a 16th."""
+    for leaf in _leaves(caches):
+        if leaf.keys is None or leaf.values is None or leaf.keys.shape[2] <= leaf.offset + leaf.offset // 16 + 64:
+            continue
+        leaf.keys, leaf.values = (mx.contiguous(x[..., : leaf.offset, :]) for x in (leaf.keys, leaf.values))
+        mx.eval(leaf.keys, leaf.values)
+
+
+def _leaves(caches: Caches) -> Iterator[RowCache]:
+    for cache in caches:
+        if isinstance(cache, CacheList):
+            yield from cache.caches
+        else:
+            yield cache
+
+
+def _mapped(caches: Caches, change: Callable[[RowCache], RowCache]) -> Caches:
+    return [
+        CacheList(*(change(inner) for inner in cache.caches)) if isinstance(cache, CacheList) else change(cache)
+        for cache in caches
+    ]
