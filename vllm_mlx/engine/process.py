@@ -62,7 +62,7 @@ class EngineProcess(asyncio.Protocol):
             self.served = self.served or isinstance(reply, Step)
             self._dispatch(self, reply)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
         self.ended.set()
 
     def write(self, frame: bytes) -> None:

@@ -1,9 +1,9 @@
 """Draws the next token of every row at once, each by its own settings.
 
-Rows fall into groups, each one vectorised: greedy; those whose `top_k` bounds the choice (the k best are found first and
-everything else happens on k values); the rest, over the whole vocabulary, sorted where `top_p` needs it. Settings apply in the order
-penalties, bias, temperature, min_p, top_k, top_p. The randomness of a row depends on its seed and the token's position
-alone, so a seed gives the same tokens in any batch.
+Rows fall into groups, each one vectorised: greedy; those whose `top_k` bounds the choice (the k best are found first
+and everything else happens on k values); the rest, over the whole vocabulary, sorted where `top_p` needs it. Settings
+apply in the order penalties, bias, temperature, min_p, top_k, top_p. The randomness of a row depends on its seed and
+the token's position alone, so a seed gives the same tokens in any batch.
 """
 
 import hashlib
