@@ -31,12 +31,41 @@ def _part_text(part: Any, param: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         raise invalid(f"{param}: a part must be an object with a type", param)
+    match part:
+        case {"type": "document", "source": {"type": "text", "data": str(data)}}:
+            return data
+        case {"type": "document", "source": {"type": "content", "content": content}}:
+            return text_of(content, f"{param}.source.content")
+        case {"type": "search_result", "title": str(title), "source": str(source)}:
+            return f"{title}\n{source}\n{text_of(part.get('content'), f'{param}.content')}"
     if kind not in _TEXT_TYPES:
         raise not_text(kind, param)
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
         raise invalid(f"{param}.text: must be a string", f"{param}.text")
     return text
+
+
+def result_text(content: Any, param: str) -> str:
+    """A tool's result as `text_of` reads it, but what is no text leaves a note: the model must not invent it.
+
+    A client sends back what its tool gave; it cannot send something else, as it could of a user's words.
+    """
+    if not isinstance(content, list):
+        return text_of(content, param)
+    return "".join(_result_part(part, f"{param}[{index}]") for index, part in enumerate(content))
+
+
+def _result_part(part: Any, param: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "tool_reference":
+        return f"[tool: {part.get('tool_name')}]"
+    try:
+        return _part_text(part, param)
+    except ApiError:
+        if not isinstance(kind, str) or kind in _TEXT_TYPES:
+            raise
+        return f"[{kind.removeprefix('input_')} left out: this model reads text only]"
 
 
 def not_text(kind: str, param: str) -> ApiError:
