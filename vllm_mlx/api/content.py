@@ -26,18 +26,24 @@ def text_of(content: Any, param: str) -> str:
 
 
 def _part_text(part: Any, param: str) -> str:
+    match part:
+        case {"type": "document", "source": {"type": "text", "data": str(data)}}:
+            return data
+        case {"type": "document", "source": {"type": "content", "content": str(content)}}:
+            return content
+        case {"type": "document", "source": {"type": "content", "content": [*content]}}:
+            return "".join(_text(inner, f"{param}.source.content") for inner in content)
+        case {"type": "search_result", "title": str(title), "source": str(source), "content": [*content]}:
+            return "\n".join([title, source, *(_text(inner, f"{param}.content") for inner in content)])
+    return _text(part, param)
+
+
+def _text(part: Any, param: str) -> str:
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         raise invalid(f"{param}: a part must be an object with a type", param)
-    match part:
-        case {"type": "document", "source": {"type": "text", "data": str(data)}}:
-            return data
-        case {"type": "document", "source": {"type": "content", "content": content}}:
-            return text_of(content, f"{param}.source.content")
-        case {"type": "search_result", "title": str(title), "source": str(source)}:
-            return f"{title}\n{source}\n{text_of(part.get('content'), f'{param}.content')}"
     if kind not in _TEXT_TYPES:
         raise not_text(kind, param)
     text = part.get("refusal" if kind == "refusal" else "text")
