@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
-def setting(default: Any, help: str, *, minimum: float | None = None, metavar: str | None = None) -> Any:
-    """A field that is a command-line flag as well. `minimum` bounds a number, inclusively."""
-    return field(default=default, metadata={"help": help, "minimum": minimum, "metavar": metavar})
+def setting(
+    default: Any, help: str, *, minimum: float | None = None, metavar: str | None = None, env: str | None = None
+) -> Any:
+    """A field that is a command-line flag as well.
+
+    `minimum` bounds a number, inclusively. `env` names an environment variable that is taken without the flag.
+    """
+    return field(default=default, metadata={"help": help, "minimum": minimum, "metavar": metavar, "env": env})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,10 @@ class ServeConfig:
     engine: EngineConfig
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.", minimum=0)
+    uds: str | None = setting(None, "Unix socket to listen on instead of host and port.", metavar="PATH")
+    root_path: str = setting("", "Path under which a reverse proxy shows the server.", metavar="PATH")
+    ssl_certfile: str | None = setting(None, "Certificate (PEM): serve TLS.", metavar="FILE")
+    ssl_keyfile: str | None = setting(None, "Key of the certificate, if it is not in the same file.", metavar="FILE")
     served_model_name: tuple[str, ...] = setting(
         (), "Name that clients call the model by; may be given more than once.", metavar="NAME"
     )
@@ -54,5 +63,6 @@ class ServeConfig:
         300.0, "Seconds without a step after which an engine that has work is restarted.", minimum=1
     )
     keep_alive_interval: float = setting(5.0, "Seconds of silence after which a stream sends a comment.", minimum=0.1)
+    max_request_bytes: int = setting(33_554_432, "Bytes of a request's body at most; more is a 413.", minimum=1024)
     record: str | None = setting(None, "Keep every request and its raw output in this file.", metavar="FILE.jsonl")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "How much is logged.")

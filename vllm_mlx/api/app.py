@@ -12,10 +12,11 @@ from starlette.responses import Response
 from vllm_mlx import __version__
 from vllm_mlx.api.answer import Codec, answer, json_response
 from vllm_mlx.api.errors import ApiError, server_error, shape_of
-from vllm_mlx.api.generation import Service
+from vllm_mlx.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from vllm_mlx.api.models import model_list, model_of
 from vllm_mlx.api.protocols import CODECS
 from vllm_mlx.api.record import Recorder
+from vllm_mlx.api.service import Service
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine
@@ -65,6 +66,16 @@ def _add_state_routes(app: FastAPI, service: Service) -> None:
     @app.get("/version")
     async def version() -> dict[str, str]:
         return {"version": __version__}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Prometheus text."""
+        return Response(service.metrics.text(), media_type=METRICS_TYPE)
+
+    @app.get("/load")
+    async def load() -> dict[str, int]:
+        """How many sequences run or wait."""
+        return {"server_load": len(service.live)}
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

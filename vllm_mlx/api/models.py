@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from vllm_mlx.api.errors import not_found
-from vllm_mlx.api.generation import Service
+from vllm_mlx.api.service import Service
 
 
 def model_list(service: Service) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from tool_parsers.json_text import read_json
 from vllm_mlx.api.errors import ApiError
-from vllm_mlx.api.generation import Service
 from vllm_mlx.api.protocols import CODECS
 from vllm_mlx.api.requests import plain
+from vllm_mlx.api.service import Service
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.protocol import EngineInfo

@@ -3,9 +3,11 @@
 import logging
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import zstandard
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
@@ -67,9 +69,47 @@ def _first(error: ValidationError) -> ApiError:
     return invalid(f"{param}: {found['msg'][:1].lower()}{found['msg'][1:]}", param or None, code)
 
 
-async def read_body(request: Request) -> Any:
-    """The JSON value of a request's body, numbers as `Number`. Raises `ApiError` for what is not JSON in UTF-8."""
-    return parse_json(await request.body())
+async def read_body(request: Request, limit: int) -> Any:
+    """The JSON value of a request's body, numbers as `Number`. Content-Encoding may be gzip, deflate or zstd.
+
+    Raises:
+        ApiError: the body is no JSON in UTF-8, or has more than `limit` bytes, as sent or unpacked.
+    """
+    return parse_json(_unpacked(await _raw(request, limit), request.headers.get("content-encoding", ""), limit))
+
+
+async def _raw(request: Request, limit: int) -> bytes:
+    raw = bytearray()
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > limit:
+            raise _too_large(limit)
+    return bytes(raw)
+
+
+def _too_large(limit: int) -> ApiError:
+    message = f"the request's body has more than {limit} bytes, the most that --max-request-bytes allows"
+    return ApiError(413, message, code="request_too_large")
+
+
+def _unpacked(raw: bytes, encoding: str, limit: int) -> bytes:
+    try:
+        match encoding.strip().lower():
+            case "" | "identity":
+                return raw
+            case "gzip" | "x-gzip":
+                unpacked = zlib.decompressobj(wbits=31).decompress(raw, limit + 1)
+            case "deflate":
+                unpacked = zlib.decompressobj().decompress(raw, limit + 1)
+            case "zstd":
+                unpacked = zstandard.ZstdDecompressor().stream_reader(raw).read(limit + 1)
+            case _:
+                raise ApiError(415, f"Content-Encoding '{encoding:.50}' is not one of gzip, deflate, zstd")
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise invalid(f"the request's body is not {encoding.strip().lower()}: {error}", code="invalid_body") from error
+    if len(unpacked) > limit:
+        raise _too_large(limit)
+    return unpacked
 
 
 def parse_json(raw: bytes) -> Any:

@@ -1,0 +1,178 @@
+"""The body of `POST /v1/chat/completions`, and what it comes down to."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from vllm_mlx.api.content import arguments_text, text_of, tool_of
+from vllm_mlx.api.errors import invalid, unsupported
+from vllm_mlx.api.fields import GenerationFields
+from vllm_mlx.api.generation import GenerationRequest
+from vllm_mlx.api.requests import Wire
+from vllm_mlx.api.service import Service
+from vllm_mlx.api.tools import choice_of
+from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
+
+
+class WireFunctionCall(Wire):
+    """The function part of a tool call that the client sends back."""
+
+    name: str = Field(min_length=1)
+    arguments: Any = Field(None, description="A string with JSON, or an object.")
+
+
+class WireToolCall(Wire):
+    """A tool call that the client sends back."""
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: WireFunctionCall
+
+
+class WireMessage(Wire):
+    """A message of the history."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Any = Field(None, description="A string, null or a list of text parts.")
+    name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    tool_calls: list[WireToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class WireTool(Wire):
+    """A tool that the client offers. The function's object is the model's to read: name, description, parameters."""
+
+    type: Literal["function"]
+    function: dict[str, Any]
+
+
+class ChatCompletionRequest(GenerationFields):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: list[WireMessage] = Field(min_length=1)
+    tools: list[WireTool] | None = None
+    tool_choice: Any = Field(None, description="none, auto, required, or an object that names a function.")
+    parallel_tool_calls: bool | None = Field(None, description="false: the reply ends after its first call.")
+    max_completion_tokens: int | None = Field(None, ge=1, description="Goes before max_tokens.")
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    response_format: dict[str, Any] | None = Field(None, description="Only the type text.")
+    modalities: list[str] | None = Field(None, description="Only text.")
+    reasoning_effort: str | None = Field(None, description="none and minimal: no thinking, where the model can.")
+    thinking: dict[str, Any] | bool | None = Field(None, description="As MiniMax's own API has it.")
+    enable_thinking: bool | None = None
+    include_reasoning: bool | None = Field(None, description="false: thoughts are not sent.")
+    thinking_token_budget: int | None = Field(None, ge=0, description="A longer thought is closed.")
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    echo: bool | None = Field(None, description="The continued message's text comes before the reply.")
+
+    ignored: ClassVar[Mapping[str, str]] = {
+        **GenerationFields.ignored,
+        "store": "nothing is kept on this server",
+        "safety_identifier": "a label for the caller's own books",
+        "prompt_cache_key": "the prefix cache finds every prompt by itself",
+        "prompt_cache_retention": "the prefix cache keeps what it has room for",
+        "prompt_cache_options": "the prefix cache finds every prompt by itself",
+        "service_tier": "there is one tier",
+        "prediction": "a hint that changes no reply",
+        "verbosity": "a hint that the model was not trained on",
+        "reasoning_split": "thoughts are always apart from the content",
+        "add_special_tokens": "the chat template writes them",
+    }
+    refused: ClassVar[Mapping[str, str]] = {
+        **GenerationFields.refused,
+        "audio": "the model writes text only",
+        "chat_template": "the server's own is used; see --chat-template",
+        "documents": "put them into a message",
+        "function_call": "send tool_choice",
+        "functions": "send tools",
+        "guided_choice": "output cannot be constrained yet",
+        "guided_grammar": "output cannot be constrained yet",
+        "guided_json": "output cannot be constrained yet",
+        "guided_regex": "output cannot be constrained yet",
+        "moderation": "this server moderates nothing",
+        "structured_outputs": "output cannot be constrained yet",
+        "web_search_options": "this server has no web search",
+    }
+
+
+def decode(wire: ChatCompletionRequest, service: Service) -> GenerationRequest:
+    """The request in internal terms. Raises `ApiError` for what cannot be served."""
+    offered = tuple(tool_of(tool.function, f"tools[{i}].function") for i, tool in enumerate(wire.tools or ()))
+    choice = choice_of(wire.tool_choice, wire.parallel_tool_calls, offered, service.config.enable_auto_tool_choice)
+    _check_formats(wire)
+    messages = tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages))
+    conversation = Conversation(
+        messages=messages,
+        # Tools that may not be called stay out of the prompt.
+        tools=() if choice.mode == "none" else offered,
+        tool_choice=choice,
+        template_kwargs=_template_kwargs(wire),
+        add_generation_prompt=wire.add_generation_prompt is not False and not wire.continue_final_message,
+        continue_final_message=bool(wire.continue_final_message),
+    )
+    common = wire.common()
+    if wire.max_completion_tokens is not None:
+        common["max_tokens"] = wire.max_completion_tokens
+    return GenerationRequest(
+        conversation=conversation,
+        logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
+        thinking_budget=wire.thinking_token_budget,
+        echo=messages[-1].content if wire.echo and wire.continue_final_message else "",
+        **common,
+    )
+
+
+def _check_formats(wire: ChatCompletionRequest) -> None:
+    if (wire.response_format or {}).get("type", "text") != "text":
+        raise unsupported("response_format", "only the type 'text' is")
+    if wire.modalities and wire.modalities != ["text"]:
+        raise unsupported("modalities", "the model writes text only")
+    if wire.top_logprobs is not None and not wire.logprobs:
+        raise invalid("top_logprobs is only allowed when logprobs is true", "top_logprobs")
+    if wire.continue_final_message:
+        if wire.add_generation_prompt:
+            raise invalid("add_generation_prompt does not go with continue_final_message", "add_generation_prompt")
+        if wire.messages[-1].role != "assistant":
+            raise invalid("continue_final_message needs an assistant message at the end", "continue_final_message")
+
+
+def _template_kwargs(wire: ChatCompletionRequest) -> dict[str, Any]:
+    kwargs = dict(wire.chat_template_kwargs or {})
+    for name in ("reasoning_effort", "thinking", "enable_thinking"):
+        if (value := getattr(wire, name)) is not None:
+            kwargs.setdefault(name, value)
+    return kwargs
+
+
+def _message(message: WireMessage, param: str) -> Message:
+    content = text_of(message.content, f"{param}.content")
+    if message.role != "assistant":
+        if message.tool_calls:
+            raise invalid(f"{param}.tool_calls: only an assistant message has tool calls", f"{param}.tool_calls")
+        return Message(message.role, content, tool_call_id=message.tool_call_id, name=message.name)
+    calls = tuple(
+        ToolCall(
+            call.id or "",
+            call.function.name,
+            arguments_text(call.function.arguments, f"{param}.tool_calls[{i}].function.arguments"),
+        )
+        for i, call in enumerate(message.tool_calls or ())
+    )
+    return Message("assistant", content, reasoning=_reasoning(message), tool_calls=calls, name=message.name)
+
+
+def _reasoning(message: WireMessage) -> str | None:
+    """A thought under any of the names that clients send it back by."""
+    if message.reasoning_content is not None:
+        return message.reasoning_content
+    if message.reasoning is not None:
+        return message.reasoning
+    texts = [detail.get("text") for detail in message.reasoning_details or ()]
+    return "".join(text for text in texts if isinstance(text, str)) or None
