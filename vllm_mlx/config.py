@@ -63,6 +63,16 @@ class ServeConfig:
         300.0, "Seconds without a step after which an engine that has work is restarted.", minimum=1
     )
     keep_alive_interval: float = setting(5.0, "Seconds of silence after which a stream sends a comment.", minimum=0.1)
+    api_key: tuple[str, ...] = setting(
+        (), "Key that lets a client in; may be given more than once.", metavar="KEY", env="VLLM_API_KEY"
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (), "Name that the Host header may have beside this machine's own; * for any.", metavar="NAME"
+    )
+    allowed_origins: tuple[str, ...] = setting((), "Web page (origin) that may use the server.", metavar="ORIGIN")
+    allowed_methods: tuple[str, ...] = setting(("*",), "Methods that such pages may use.", metavar="METHOD")
+    allowed_headers: tuple[str, ...] = setting(("*",), "Headers that such pages may send.", metavar="HEADER")
+    allow_credentials: bool = setting(False, "Whether such pages may send cookies and keys of their own.")
     max_request_bytes: int = setting(33_554_432, "Bytes of a request's body at most; more is a 413.", minimum=1024)
     record: str | None = setting(None, "Keep every request and its raw output in this file.", metavar="FILE.jsonl")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "How much is logged.")

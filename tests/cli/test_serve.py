@@ -4,6 +4,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ import asyncio, signal, sys
 from fastapi import FastAPI
 from contextlib import asynccontextmanager
 from vllm_mlx.cli import _launch
+from vllm_mlx.cli._listen import listen
 from vllm_mlx.config import EngineConfig, ServeConfig
 
 @asynccontextmanager
@@ -37,16 +39,15 @@ async def never(app):
     yield
 
 config = ServeConfig(EngineConfig("x"), served_model_name=("x",))
-_launch.run(FastAPI(lifespan=never), config, None, None, _launch.listen("127.0.0.1", 0))
+with listen("127.0.0.1", 0, None) as listener:
+    _launch.run(FastAPI(lifespan=never), config, None, None, listener)
 """
 
 
 def curl_of(banner: str) -> tuple[str, Any]:
     """The URL and the body of the banner's curl line, as a shell would read them."""
     words = shlex.split(banner.splitlines()[-1])
-    assert words[0] == "curl"
-    assert words[2:4] == ["-H", "Content-Type: application/json"]
-    assert words[4] == "-d"
+    assert [words[0], *words[2:5]] == ["curl", "-H", "Content-Type: application/json", "-d"]
     return words[1], json.loads(words[5])
 
 
@@ -122,6 +123,40 @@ def test_weights_that_do_not_load_are_an_error_in_words(start: Start, tmp_path: 
     server.end()
     assert "Error: the engine does not start: " in server.errors
     assert server.banner == ""
+
+
+def test_a_unix_socket(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "server.sock"
+    for _ in range(2):
+        server = start("serve", "demo", "--uds", str(path))
+        assert f"curl --unix-socket {path}" in server.banner
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path))) as client:
+            assert client.get("http://localhost/health").status_code == 200
+        second = start("serve", "demo", "--uds", str(path))
+        second.end()
+        assert f"{path} is in use" in second.errors
+        assert server.end() == 0
+        assert not path.exists()
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))  # what a killed server leaves
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls(start: Start, tmp_path: Path) -> None:
+    names = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-subj", "/CN=localhost"]
+    names += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *names], check=True, capture_output=True
+    )
+    files = ("--ssl-certfile", str(tmp_path / "cert.pem"), "--ssl-keyfile", str(tmp_path / "key.pem"))
+    server = start("serve", "demo", "--port", "0", *files)
+    assert server.url.startswith("https://127.0.0.1:")
+    context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    assert httpx2.get(f"{server.url}/models", verify=context).status_code == 200
+    broken = start("serve", "demo", "--port", "0", "--ssl-certfile", "/no/such/cert.pem")
+    assert broken.process.wait(20) == 2
+    broken.end()
+    assert "--ssl-certfile /no/such/cert.pem: No such file" in broken.errors
 
 
 def test_record_and_replay_give_the_same_reply(start: Start, tmp_path: Path) -> None:

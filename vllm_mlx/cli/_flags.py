@@ -90,6 +90,8 @@ def _option(item: Field[Any], annotation: Any) -> Callable[[Command], Command]:
     name = "--" + item.name.replace("_", "-")
     assert item.default is not MISSING
     keywords: dict[str, Any] = {"help": item.metadata["help"], "default": item.default, "show_default": True}
+    if item.metadata["env"]:
+        keywords |= {"envvar": item.metadata["env"], "show_envvar": True}
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
     if get_origin(annotation) is tuple:

@@ -1,21 +1,19 @@
-"""Running the HTTP server: the socket before the model, the banner after it, a clean end."""
+"""Running the HTTP server: from a bound socket to a clean end."""
 
 import asyncio
-import errno
-import ipaddress
-import json
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 
-from vllm_mlx import __version__
 from vllm_mlx.chat.model import ChatModel
+from vllm_mlx.cli._banner import banner, warning
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine, EngineError
 
@@ -24,50 +22,52 @@ GRACE = 3
 KEEP_ALIVE = 65
 """Seconds that an idle connection stays open: longer than clients keep theirs."""
 
-
-def listen(host: str, port: int) -> socket.socket:
-    """Takes the address before anything slow happens.
-
-    Raises:
-        click.ClickException: it is in use, or is not this machine's.
-    """
-    where = f"{host}:{port}"
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise click.ClickException(f"cannot listen on {where}: {error.strerror}") from error
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise click.ClickException(f"{where} is in use; choose another port with --port") from error
-        raise click.ClickException(f"cannot listen on {where}: {error.strerror}") from error
-    return listener
+log = logging.getLogger(__name__)
 
 
 def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, listener: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM; a second one does not wait for open streams.
 
     Raises:
-        click.ClickException: the engine cannot start, with its reason.
+        click.ClickException: the engine or TLS cannot start, with the reason.
     """
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if not _is_loopback(config.host):
-        click.secho(
-            f"WARNING: {config.host} lets everyone who can reach this machine use the model: no API key is set.",
-            fg="red",
-            bold=True,
-            err=True,
-        )
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.root.level))
+    if text := warning(config):
+        click.secho(text, fg="red", bold=True, err=True)
+    server = _Server(_uvicorn_config(app, config))
+
+    def ready() -> None:
+        port = 0 if config.uds else listener.getsockname()[1]
+        click.echo(banner(config, chat, engine.info, port))
+
     try:
-        asyncio.run(_serve(app, config, chat, engine, listener))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(server, app, listener, ready))
     except EngineError as error:
         raise click.ClickException(f"the engine does not start: {error}") from error
+
+
+def _uvicorn_config(app: FastAPI, config: ServeConfig) -> uvicorn.Config:
+    settings = uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=config.log_level in ("debug", "info"),
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+        root_path=config.root_path.rstrip("/"),
+        ssl_certfile=config.ssl_certfile,
+        ssl_keyfile=config.ssl_keyfile,
+    )
+    if config.ssl_keyfile and not config.ssl_certfile:
+        raise click.UsageError("--ssl-keyfile needs --ssl-certfile")
+    try:
+        settings.load()
+    except OSError as error:
+        raise click.UsageError(f"--ssl-certfile {config.ssl_certfile}: {error.strerror or error}") from error
+    return settings
 
 
 class _Server(uvicorn.Server):
@@ -78,22 +78,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, listener: socket.socket) -> None:
-    settings = uvicorn.Config(
-        app,
-        lifespan="off",
-        log_config=None,
-        access_log=config.log_level in ("debug", "info"),
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=GRACE,
-    )
-    server = _Server(settings)
+async def _serve(server: _Server, app: FastAPI, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Loads the model, calls `ready`, serves."""
     loading = asyncio.current_task()
     assert loading is not None
 
     def stop(number: signal.Signals) -> None:
         if server.started:
+            log.info("stopping")
             server.handle_exit(number, None)
         else:
             loading.cancel()
@@ -102,36 +94,7 @@ async def _serve(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Eng
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     try:
         async with app.router.lifespan_context(app):
-            click.echo(banner(config, chat, engine, listener.getsockname()[1]))
+            ready()
             await server.serve(sockets=[listener])
     except asyncio.CancelledError:
         click.echo("Stopped before the model was loaded.", err=True)
-
-
-def banner(config: ServeConfig, chat: ChatModel, engine: Engine, port: int) -> str:
-    """What is served where, and a command that tries it."""
-    host = config.host
-    if host in ("0.0.0.0", "::", ""):
-        host = "127.0.0.1"
-    base = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-    name = config.served_model_name[0]
-    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}]})
-    quoted = body.replace("'", "'\\''")
-    rows = {
-        "Base URL": base,
-        "Model": f"{', '.join(config.served_model_name)} ({engine.info.device})",
-        "Context": f"{engine.info.max_model_len:,} tokens",
-        "Tool call parser": chat.tool_call_parser or "none: the chat template writes no format that is known",
-        "Reasoning parser": chat.reasoning_parser or "none",
-    }
-    lines = [f"vllm-mlx {__version__}", *(f"  {label + ':':<18}{value}" for label, value in rows.items())]
-    return "\n".join(
-        [*lines, "Try it:", f"  curl {base}/chat/completions -H 'Content-Type: application/json' -d '{quoted}'"]
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -28,13 +28,14 @@ def command(file: str, model: str | None, **values: Any) -> None:
     from vllm_mlx.api.app import create_app
     from vllm_mlx.api.playback import ReplayError, read_lines, replay_engine
     from vllm_mlx.cli import _launch, _model
+    from vllm_mlx.cli._listen import listen
 
     _model.check_parsers(values)
     try:
         lines = read_lines(Path(file))
     except ReplayError as error:
         raise click.UsageError(str(error)) from error
-    with _launch.listen(values["host"], values["port"]) as listener:
+    with listen(values["host"], values["port"], values["uds"]) as listener:
         config = _model.serve_config(_model.find(model or hub.BUILT_IN, code=values["trust_remote_code"]), values)
         chat = _model.load_chat(config)
         engine = replay_engine(lines, config, chat)

@@ -23,10 +23,11 @@ def command(model: str | None, revision: str | None, **values: Any) -> None:
     from vllm_mlx.api.app import create_app
     from vllm_mlx.api.record import Recorder
     from vllm_mlx.cli import _launch, _model
+    from vllm_mlx.cli._listen import listen
     from vllm_mlx.engine.client import EngineClient
 
     _model.check_parsers(values)
-    with _launch.listen(values["host"], values["port"]) as listener:
+    with listen(values["host"], values["port"], values["uds"]) as listener:
         config = _model.serve_config(_model.find(model, revision=revision, code=values["trust_remote_code"]), values)
         chat = _model.load_chat(config)
         engine = EngineClient(config.engine, stall_timeout=config.engine_stall_timeout)
