@@ -1,5 +1,6 @@
 """A server in this process: the real text side of the built-in model, and recorded output for an engine."""
 
+import dataclasses
 import json
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,9 +24,10 @@ def chat():
 def serving(chat):
     """`async with serving(line, ..., **settings) as client`: a line is a replay line, or its output alone."""
 
-    def serve(*lines, max_num_seqs=8, max_model_len=None, **settings):
-        engine_config = EngineConfig(model="demo", max_num_seqs=max_num_seqs, max_model_len=max_model_len)
-        config = ServeConfig(engine=engine_config, **settings)
+    def serve(*lines, **settings):
+        names = {field.name for field in dataclasses.fields(EngineConfig)}
+        of_engine = {name: settings.pop(name) for name in names & settings.keys()}
+        config = ServeConfig(engine=EngineConfig(model="demo", **of_engine), **settings)
         parsed = [parse_line(line if isinstance(line, dict) else {"output": line}) for line in lines]
         return connect(create_app(config, chat, replay_engine(parsed, config, chat)))
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tool_parsers.events import Event
-from vllm_mlx.api.errors import ApiError, Shape, server_error
+from vllm_mlx.api.errors import ApiError, Shape, server_error, shape_of
 from vllm_mlx.api.generation import Finished, GenerationRequest, Job, Outcome, Token
 from vllm_mlx.api.requests import WireRequest, read_body
 from vllm_mlx.api.service import Service
@@ -90,6 +90,11 @@ def stream_response(job: Job, encoder: StreamEncoder, service: Service, keep_ali
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON body."""
     return Response(orjson.dumps(value), status, headers, media_type="application/json")
+
+
+def error_response(path: str, error: ApiError) -> Response:
+    """An error in the shape of the route at `path`."""
+    return json_response(shape_of(path)(error), error.status, error.headers)
 
 
 def gone() -> Response:

@@ -1,6 +1,5 @@
 """The HTTP application: routes, error shapes, and the engine's life with the server's."""
 
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,8 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from vllm_mlx import __version__
-from vllm_mlx.api.answer import Codec, answer, json_response
-from vllm_mlx.api.errors import ApiError, server_error, shape_of
+from vllm_mlx.api import door
+from vllm_mlx.api.answer import Codec, answer, error_response, json_response
+from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from vllm_mlx.api.models import model_list, model_of
 from vllm_mlx.api.protocols import CODECS
@@ -20,8 +20,6 @@ from vllm_mlx.api.service import Service
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine
-
-log = logging.getLogger(__name__)
 
 
 def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: Recorder | None = None) -> FastAPI:
@@ -45,7 +43,7 @@ def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: R
     _add_state_routes(app, service)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected_error)
+    door.install(app, config)
     return app
 
 
@@ -86,13 +84,9 @@ def _add_state_routes(app: FastAPI, service: Service) -> None:
         return model_of(service, name)
 
 
-def _respond(request: Request, error: ApiError) -> Response:
-    return json_response(shape_of(request.url.path)(error), error.status, dict(error.headers))
-
-
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return _respond(request, error)
+    return error_response(request.url.path, error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -100,10 +94,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
     kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-    return _respond(request, ApiError(error.status_code, message, type=kind, headers=error.headers))
-
-
-async def _unexpected_error(request: Request, error: Exception) -> Response:
-    """A bug: the framework logs it, the client gets an answer in shape."""
-    del error
-    return _respond(request, server_error("internal error; the server's log has the details", "internal_error"))
+    return error_response(request.url.path, ApiError(error.status_code, message, type=kind, headers=error.headers))
