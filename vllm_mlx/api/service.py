@@ -1,5 +1,6 @@
 """What all routes share: settings, the model's text side, the engine. Turns a request into a running job."""
 
+import dataclasses
 import time
 
 import msgspec
@@ -8,6 +9,7 @@ from vllm_mlx.api.errors import context_length_exceeded, invalid, not_found, of_
 from vllm_mlx.api.generation import GenerationRequest, Job, Turn
 from vllm_mlx.api.metrics import Metrics
 from vllm_mlx.api.record import Recorder
+from vllm_mlx.api.response_store import ResponseStore
 from vllm_mlx.chat.conversation import Conversation
 from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import ChatModel, Prompt
@@ -26,6 +28,7 @@ class Service:
         self.engine = engine
         self.recorder = recorder
         self.started = int(time.time())
+        self.responses = ResponseStore()
         self.live: set[Turn] = set()
         """Sequences that run or wait."""
         self.metrics = Metrics(self.names[0], self.live)
@@ -97,7 +100,7 @@ class Service:
             return prompt
         if keep == -1:
             keep = max(1, self.max_model_len - (request.max_tokens or 1))
-        return Prompt(prompt.text, list(prompt.ids[-keep:]), prompt.thinking_open)
+        return dataclasses.replace(prompt, ids=list(prompt.ids[-keep:]))
 
     def _decoder(self, request: GenerationRequest, prompt: Prompt) -> TurnDecoder:
         return self.chat.decoder(
