@@ -6,6 +6,7 @@ from tool_parsers.registry import Registry
 _REGISTRY: Registry[ReasoningParser] = Registry("reasoning", "reasoning_parsers")
 _REGISTRY.add("minimax_m2", "minimax_m2", "MinimaxM2", "minimax")
 _REGISTRY.add("minimax_append_think", "minimax_m2", "MinimaxAppendThink", "minimax_m2_append_think")
+_REGISTRY.add("minimax_m3", "minimax_m3", "MinimaxM3")
 _REGISTRY.add("deepseek_r1", "deepseek_r1", "DeepseekR1")
 
 get = _REGISTRY.get

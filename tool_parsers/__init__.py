@@ -9,6 +9,7 @@ from tool_parsers.registry import Registry
 
 _REGISTRY: Registry[ToolParser] = Registry("tool", "tool_parsers")
 _REGISTRY.add("minimax_m2", "minimax_m2", "MinimaxM2", "minimax")
+_REGISTRY.add("minimax_m3", "minimax_m3", "MinimaxM3")
 
 get = _REGISTRY.get
 names = _REGISTRY.names
