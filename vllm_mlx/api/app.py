@@ -9,13 +9,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from vllm_mlx import __version__
-from vllm_mlx.api import door
+from vllm_mlx.api import door, messages, responses
 from vllm_mlx.api.answer import Codec, answer, error_response, json_response
 from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from vllm_mlx.api.models import model_list, model_of
 from vllm_mlx.api.protocols import CODECS
 from vllm_mlx.api.record import Recorder
+from vllm_mlx.api.requests import read_body
 from vllm_mlx.api.service import Service
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import ServeConfig
@@ -40,6 +41,8 @@ def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: R
     service = Service(config, chat, engine, recorder)
     for path, codec in CODECS.items():
         _add_generating_route(app, path, codec, service)
+    _add_anthropic_routes(app, service)
+    _add_response_routes(app, service)
     _add_state_routes(app, service)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -52,6 +55,28 @@ def _add_generating_route(app: FastAPI, path: str, codec: Codec[Any], service: S
         return await answer(request, service, codec)
 
     app.add_api_route(path, endpoint, methods=["POST"], response_model=None)
+
+
+def _add_anthropic_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/messages/count_tokens")
+    async def count_tokens(request: Request) -> dict[str, int]:
+        body = await read_body(request, service.config.max_request_bytes)
+        return messages.count_tokens(messages.CountTokensRequest.read(body), service)
+
+    @app.head("/")
+    async def root() -> Response:
+        """Some clients ask whether anyone is there."""
+        return Response()
+
+
+def _add_response_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/responses/{id}")
+    async def response(id: str) -> Response:
+        return Response(responses.stored(service, id), media_type="application/json")
+
+    @app.delete("/v1/responses/{id}")
+    async def delete_response(id: str) -> dict[str, Any]:
+        return responses.delete(service, id)
 
 
 def _add_state_routes(app: FastAPI, service: Service) -> None:

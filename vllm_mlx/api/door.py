@@ -18,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vllm_mlx.api.answer import error_response
-from vllm_mlx.api.errors import ApiError, server_error
+from vllm_mlx.api.errors import ApiError, request_id, server_error
 from vllm_mlx.config import ServeConfig
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,7 @@ class RequestId:
             return await self._app(scope, receive, send)
         given = Headers(scope=scope).get(REQUEST_ID, "")
         id = given if _ID.fullmatch(given) else "req_" + secrets.token_hex(12)
+        request_id.set(id)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,9 +1,13 @@
 """What a client is told when something is wrong: one exception, rendered in the shape of its protocol."""
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from vllm_mlx.engine.interface import EngineError
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The id of the request that is being answered; Anthropic's errors carry it."""
 
 
 class ApiError(Exception):
@@ -105,9 +109,19 @@ def anthropic_shape(error: ApiError) -> dict[str, Any]:
     kind = _ANTHROPIC_TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
     named = error.param is None or error.param in error.message or error.code == "context_length_exceeded"
     message = error.message if named else f"{error.param}: {error.message}"
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id.get()}
+
+
+def responses_shape(error: ApiError) -> dict[str, Any]:
+    """The body of the Responses routes, which have no messages but input."""
+    body = openai_shape(error)
+    if error.param == "messages":
+        body["error"]["param"] = "input"
+    return body
 
 
 def shape_of(path: str) -> Shape:
     """Which shape the errors of a route have, known before the route itself has spoken."""
-    return anthropic_shape if path.startswith("/v1/messages") else openai_shape
+    if path.startswith("/v1/messages"):
+        return anthropic_shape
+    return responses_shape if path.startswith("/v1/responses") else openai_shape

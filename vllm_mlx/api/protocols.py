@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from vllm_mlx.api import chat_completions
+from vllm_mlx.api import chat_completions, messages, responses
 from vllm_mlx.api.answer import Codec
 
 CODECS: dict[str, Codec[Any]] = {
     "/v1/chat/completions": chat_completions.CODEC,
     "/chat/completions": chat_completions.CODEC,
+    "/v1/messages": messages.CODEC,
+    "/v1/responses": responses.CODEC,
 }

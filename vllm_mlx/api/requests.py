@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
 import zstandard
@@ -15,6 +15,9 @@ from tool_parsers.json_text import Number, read_json
 from vllm_mlx.api.errors import ApiError, invalid, unsupported
 
 log = logging.getLogger(__name__)
+
+MAX_DEPTH = 200
+"""How deep a body may be nested; no client comes near, and every walk through it stays within bounds."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -116,9 +119,24 @@ def parse_json(raw: bytes) -> Any:
     """One JSON value. Half surrogate pairs become U+FFFD, as in a browser: they are no text."""
     try:
         value = read_json(raw.decode(), strict=True)
+        _check_depth(value)
         return _whole_characters(value) if _ESCAPED_SURROGATE.search(raw) else value
     except (ValueError, RecursionError) as error:
         raise invalid(f"the request's body is not valid JSON: {error}", code="invalid_json") from error
+
+
+def _check_depth(value: Any) -> None:
+    level, depth = [value], 0
+    while level := [child for parent in level for child in _children(parent)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+
+
+def _children(value: Any) -> Collection[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _whole_characters(value: Any) -> Any:

@@ -1,0 +1,125 @@
+"""Tools of the Responses API: functions, custom tools and namespaces, all offered to the model as functions."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm_mlx.api.content import tool_of
+from vllm_mlx.api.custom_input import PARAMETER
+from vllm_mlx.api.errors import invalid
+from vllm_mlx.api.tools import choice_of
+from vllm_mlx.chat.conversation import Tool, ToolChoice
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the client calls a tool. `custom`: it takes text instead of arguments."""
+
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """The tools of a request as the model sees them, and what they are to the client."""
+
+    tools: tuple[Tool, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def origin(self, name: str) -> Origin:
+        """What the client knows a called tool by; a tool that was not offered is a function of that name."""
+        return self.origins.get(name, Origin(name))
+
+    def name_of(self, name: str, namespace: str | None) -> str:
+        """What the model knows a tool by, in a call that the client sends back."""
+        for known, origin in self.origins.items():
+            if (origin.name, origin.namespace) == (name, namespace):
+                return known
+        return name
+
+    def only(self, names: Sequence[str]) -> "ToolSet":
+        """These tools alone, by the names that the model knows."""
+        return ToolSet(tuple(tool for tool in self.tools if tool.name in names), self.origins)
+
+
+def tool_set(tools: Sequence[Mapping[str, Any]]) -> ToolSet:
+    """Reads the `tools` of a request. A name that two namespaces have goes by both names. Raises `ApiError`."""
+    found = list(_flat(tools))
+    count = Counter(origin.name for origin, _, _ in found)
+    offered: dict[str, Tool] = {}
+    origins: dict[str, Origin] = {}
+    for origin, function, param in found:
+        unique = count[origin.name] == 1 or origin.namespace is None
+        name = origin.name if unique else f"{origin.namespace}__{origin.name}"
+        if name in offered:
+            raise invalid(f"{param}: there are two tools named '{name}'", f"{param}.name")
+        offered[name] = tool_of({**function, "name": name}, param)
+        origins[name] = origin
+    return ToolSet(tuple(offered.values()), origins)
+
+
+def _flat(tools: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+    """Each tool that the client can run: what it is to the client, the function for the model, and where it stands."""
+    for i, tool in enumerate(tools):
+        if tool.get("type") != "namespace":
+            yield from _one(tool, None, f"tools[{i}]")
+            continue
+        namespace, inner = tool.get("name"), tool.get("tools")
+        if not isinstance(namespace, str) or not namespace:
+            raise invalid(f"tools[{i}].name: must be a string that is not empty", f"tools[{i}].name")
+        if not isinstance(inner, list) or not all(isinstance(one, dict) for one in inner):
+            raise invalid(f"tools[{i}].tools: must be a list of tools", f"tools[{i}].tools")
+        for k, one in enumerate(inner):
+            yield from _one(one, namespace, f"tools[{i}].tools[{k}]")
+
+
+def _one(tool: Mapping[str, Any], namespace: str | None, param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+    kind, name = tool.get("type"), tool.get("name")
+    if kind not in ("function", "custom"):
+        if not isinstance(kind, str):
+            raise invalid(f"{param}.type: must be a string", f"{param}.type")
+        log.warning("%s: a tool of type %.100r is hosted elsewhere and is not offered to the model", param, kind)
+        return
+    if not isinstance(name, str) or not name:
+        raise invalid(f"{param}.name: must be a string that is not empty", f"{param}.name")
+    if kind == "custom":
+        yield Origin(name, namespace, custom=True), _custom(tool), param
+        return
+    kept = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
+    yield Origin(name, namespace), kept, param
+
+
+def _custom(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A custom tool as a function with one string; its grammar is told, since the model must keep to it."""
+    description = tool.get("description") if isinstance(tool.get("description"), str) else ""
+    match tool.get("format"):
+        case {"type": "grammar", "syntax": str(syntax), "definition": str(definition)}:
+            description = f"{description}\n\nThe input follows this {syntax} grammar:\n{definition}".strip()
+    parameter = {"type": "string", "description": "The whole input of the tool, as plain text."}
+    schema = {"type": "object", "properties": {PARAMETER: parameter}, "required": [PARAMETER]}
+    return {"description": description, "parameters": schema}
+
+
+def tool_choice(wish: Any, parallel: bool | None, tools: ToolSet, automatic: bool) -> tuple[ToolSet, ToolChoice]:
+    """The tools that may be called and whether one must be. Raises `ApiError`."""
+    match wish:
+        case {"type": "allowed_tools", "mode": str(mode), "tools": [*allowed]}:
+            tools = tools.only([_named(one, tools) for one in allowed])
+            wish = mode
+        case {"type": "function" | "custom"}:
+            wish = {"type": "function", "function": {"name": _named(wish, tools)}}
+        case {"type": str(kind)}:
+            raise invalid(f"tool_choice: a tool of type '{kind}' is not on this server", "tool_choice")
+    return tools, choice_of(wish, parallel, tools.tools, automatic)
+
+
+def _named(choice: Any, tools: ToolSet) -> str:
+    name = choice.get("name") if isinstance(choice, dict) else None
+    if not isinstance(name, str):
+        raise invalid("tool_choice: a tool must be named", "tool_choice")
+    return tools.name_of(name, choice.get("namespace"))

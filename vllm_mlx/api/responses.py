@@ -1,0 +1,139 @@
+"""`POST /v1/responses`, and what is kept of it for `GET` and `DELETE /v1/responses/{id}`: OpenAI's Responses API."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr
+
+from vllm_mlx.api.answer import Codec
+from vllm_mlx.api.errors import invalid, not_found, responses_shape, unsupported
+from vllm_mlx.api.generation import GenerationRequest
+from vllm_mlx.api.requests import Wire, WireRequest
+from vllm_mlx.api.response_store import Item
+from vllm_mlx.api.response_tools import ToolSet, tool_choice, tool_set
+from vllm_mlx.api.responses_in import items_of, messages_of
+from vllm_mlx.api.responses_out import ResponseStream, whole
+from vllm_mlx.api.service import Service
+from vllm_mlx.chat.conversation import Conversation, Message
+
+
+class WireReasoning(Wire):
+    """How much the model thinks. A summary is not made: the thoughts are sent as they are."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class WireText(Wire):
+    """The form of the reply."""
+
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None
+
+
+class ResponsesRequest(WireRequest):
+    """The body of `POST /v1/responses`."""
+
+    input: Any = Field(None, description="A string or a list of items.")
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = Field(None, description="none, auto, required, or an object that names tools.")
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: int | None = Field(None, ge=1)
+    stream: bool | None = None
+    store: bool | None = None
+    include: list[str] | None = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    reasoning: WireReasoning | None = None
+    text: WireText | None = None
+    truncation: Literal["disabled"] | None = None
+    metadata: dict[str, str] | None = None
+
+    _items: list[Item] = PrivateAttr(default_factory=list)
+    _tool_set: ToolSet = PrivateAttr(default_factory=ToolSet)
+
+    ignored: ClassVar[Mapping[str, str]] = {
+        "client_metadata": "a label for the caller's own books",
+        "context_management": "the client's history is taken as it comes",
+        "max_tool_calls": "counts calls of hosted tools, and there are none",
+        "prompt_cache_key": "the prefix cache finds every prompt by itself",
+        "prompt_cache_options": "the prefix cache finds every prompt by itself",
+        "prompt_cache_retention": "the prefix cache keeps what it has room for",
+        "safety_identifier": "a label for the caller's own books",
+        "service_tier": "there is one tier",
+        "stream_options": "nothing is padded",
+        "user": "a label for the caller's own books",
+    }
+    refused: ClassVar[Mapping[str, str]] = {
+        "background": "a response is made while its client waits",
+        "conversation": "send previous_response_id",
+        "moderation": "nothing is moderated",
+        "prompt": "no prompts are stored on this server",
+        "top_logprobs": "send a chat completion",
+    }
+
+    @property
+    def items(self) -> list[Item]:
+        """What `input` and the response before it come down to, once it is decoded."""
+        return self._items
+
+    @property
+    def tool_set(self) -> ToolSet:
+        """The tools that may be called, once the request is decoded."""
+        return self._tool_set
+
+
+def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
+    """The request in internal terms. Raises `ApiError` for what cannot be served."""
+    if "message.output_text.logprobs" in (wire.include or ()):
+        raise unsupported("include", "log-probabilities are in chat completions")
+    if wire.text is not None and (wire.text.format or {}).get("type", "text") != "text":
+        raise unsupported("text.format", "only the type 'text' is")
+    wire._items = items_of(wire.input, wire.previous_response_id, service.responses)
+    if not wire._items:
+        raise invalid("input: must not be empty", "input")
+    tools = tool_set(wire.tools or ())
+    automatic = service.config.enable_auto_tool_choice
+    wire._tool_set, choice = tool_choice(wire.tool_choice, wire.parallel_tool_calls, tools, automatic)
+    kwargs: dict[str, Any] = {}
+    if wire.reasoning is not None and wire.reasoning.effort is not None:
+        kwargs["reasoning_effort"] = wire.reasoning.effort
+    instructions = [Message("system", wire.instructions)] if wire.instructions else []
+    sampling = {name: value for name in ("temperature", "top_p") if (value := getattr(wire, name)) is not None}
+    return GenerationRequest(
+        conversation=Conversation(
+            messages=(*instructions, *messages_of(wire._items, wire._tool_set)),
+            tools=() if choice.mode == "none" else wire._tool_set.tools,
+            tool_choice=choice,
+            template_kwargs=kwargs,
+        ),
+        model=wire.model,
+        stream=bool(wire.stream),
+        max_tokens=wire.max_output_tokens,
+        sampling=sampling,
+    )
+
+
+def stored(service: Service, id: str) -> bytes:
+    """The body of `GET /v1/responses/{id}`. Raises `ApiError` 404."""
+    found = service.responses.get(id)
+    if found is None:
+        raise _unknown(id)
+    return found.body
+
+
+def delete(service: Service, id: str) -> dict[str, Any]:
+    """The body of `DELETE /v1/responses/{id}`. Raises `ApiError` 404."""
+    if not service.responses.delete(id):
+        raise _unknown(id)
+    return {"id": id, "object": "response.deleted", "deleted": True}
+
+
+def _unknown(id: str) -> Exception:
+    return not_found(f"Response with id '{id}' not found", "response_id", "response_not_found")
+
+
+CODEC = Codec("resp_", ResponsesRequest, decode, ResponseStream, whole, responses_shape)
