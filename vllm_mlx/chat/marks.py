@@ -16,15 +16,15 @@ from tool_parsers.json_text import Number as Spelled
 from vllm_mlx.chat.template import number
 
 # Noncharacters: never assigned, legal in strings. Where input holds one, it is written as _ESCAPE and a digit.
-_MARK = "\ufdd0"
+MARK = "\ufdd0"
 _ESCAPE = "\ufdd1"
 END = _ESCAPE + "2"
 """Stands for nothing: where the text of a message that the model is to continue ends."""
 
-_ESCAPES = {_MARK: _ESCAPE + "0", _ESCAPE: _ESCAPE + "1"}
-_TO_ESCAPE = re.compile(f"[{_MARK}{_ESCAPE}]")
-_MARKS = re.compile(f"{_MARK}|{_ESCAPE}[012]")
-_UNESCAPE = {_ESCAPE + "0": _MARK, _ESCAPE + "1": _ESCAPE, END: ""}
+_ESCAPES = {MARK: _ESCAPE + "0", _ESCAPE: _ESCAPE + "1"}
+_TO_ESCAPE = re.compile(f"[{MARK}{_ESCAPE}]")
+_MARKS = re.compile(f"{MARK}|{_ESCAPE}[012]")
+_UNESCAPE = {_ESCAPE + "0": MARK, _ESCAPE + "1": _ESCAPE, END: ""}
 
 # The words of tool schemas that templates look at (`type == "string"`) and write themselves: never marked.
 _WORDS = """
@@ -50,7 +50,7 @@ class Marked:
 
 def unmark(text: str) -> Marked:
     """Takes the marks out of a rendered text."""
-    if _MARK not in text and _ESCAPE not in text:
+    if MARK not in text and _ESCAPE not in text:
         return Marked(text, [])
     pieces: list[str] = []
     data: list[int] = []
@@ -58,7 +58,7 @@ def unmark(text: str) -> Marked:
     for hit in _MARKS.finditer(text):
         piece = text[last : hit.start()]
         length += len(piece)
-        if hit.group() == _MARK:
+        if hit.group() == MARK:
             data.append(length - 1)
         else:
             piece += _UNESCAPE[hit.group()]
@@ -178,12 +178,12 @@ def _insert(text: str, places: Iterable[int]) -> str:
     pieces: list[str] = []
     last = 0
     for place in sorted(places):
-        pieces += (text[last : place + 1], _MARK)
+        pieces += (text[last : place + 1], MARK)
         last = place + 1
     pieces.append(text[last:])
     # A mark is put after its character, escaped or not, so pieces are escaped one by one.
     return "".join(
-        piece if piece == _MARK and at % 2 else _TO_ESCAPE.sub(lambda hit: _ESCAPES[hit.group()], piece)
+        piece if piece == MARK and at % 2 else _TO_ESCAPE.sub(lambda hit: _ESCAPES[hit.group()], piece)
         for at, piece in enumerate(pieces)
     )
 

@@ -2,21 +2,22 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tool_parsers.json_text import read_json
-from vllm_mlx.chat.conversation import Conversation, Message, normalise
+from vllm_mlx.chat.conversation import Conversation, Message
 from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.detokenize import Detokenizer, Vocabulary
-from vllm_mlx.chat.family import Family, recognise, thinking_kwargs
-from vllm_mlx.chat.marks import END, Marked, Spellings, unmark
+from vllm_mlx.chat.family import Family, recognise
+from vllm_mlx.chat.marks import unmark
 from vllm_mlx.chat.output import OutputParser
 from vllm_mlx.chat.pacing import Pace, Pacer
+from vllm_mlx.chat.prompt import Prompt, PromptWriter
 from vllm_mlx.chat.stops import StopStrings
 from vllm_mlx.chat.template import ChatTemplate, TemplateError, find_source
 from vllm_mlx.chat.tokenizer import Tokenizer, TokenizerError
+
+__all__ = ["ChatModel", "ModelError", "Prompt"]
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -26,15 +27,6 @@ _DEFAULT_CONTEXT = 4096
 
 class ModelError(ValueError):
     """A model folder that cannot be served; the message is for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A rendered conversation. `thinking_open`: its tail leaves a thought open."""
-
-    text: str
-    ids: list[int]
-    thinking_open: bool
 
 
 class ChatModel:
@@ -76,14 +68,20 @@ class ChatModel:
         self._tool_class, self._reasoning_class = family.parser_classes
         reasoning, tools = self._reasoning_class, self._tool_class
         self.thought = reasoning.markers() if reasoning else None
-        markers = (*(self.thought or ()), *(tools.markers if tools else ()))
-        self._spellings = Spellings((*tokenizer.added, *markers))
         ends = [special.get("eos_token"), family.turn.end]
         self.stop_ids = tuple(
             sorted(
                 {*_ids(generation.get("eos_token_id")), *_ids(config.get("eos_token_id")), *self._turn_ends()}
                 | {found for end in ends if (found := tokenizer.id_of(end)) is not None}
             )
+        )
+        self.writer = PromptWriter(
+            tokenizer,
+            template,
+            thought=self.thought,
+            markers=(*(self.thought or ()), *(tools.markers if tools else ())),
+            ends=[tokenizer.decode([token]) for token in self.stop_ids],
+            late_system=family.late_system,
         )
         silent = (family.turn.begin, special.get("bos_token"), special.get("pad_token"))
         self.drop_ids = frozenset(
@@ -129,8 +127,15 @@ class ChatModel:
         Raises:
             TemplateError: the template refuses the conversation (a 400).
         """
-        marked = self._rendered(conversation)
-        return Prompt(marked.text, self.tokenizer.encode_marked(marked), self._thinking_open(marked))
+        return self.writer.render(conversation)
+
+    def remember(self, conversation: Conversation, prompt: Prompt, reply: Message, tokens: Sequence[int]) -> None:
+        """Keeps a whole reply: when it comes back in a history, its ids are those that the model wrote.
+
+        `reply` is the message as the client got it, with the calls' ids; `tokens` are all of its ids and no more:
+        without the stop token, and not for a reply that a stop string or a broken call cut short.
+        """
+        self.writer.remember(conversation, prompt, reply, tokens)
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         """Ids of plain text, added tokens included; `add_special` puts the tokenizer's own begin of text before it."""
@@ -178,62 +183,6 @@ class ChatModel:
             end_ids=frozenset() if role is None else frozenset((role,)),
         )
 
-    def _rendered(self, conversation: Conversation) -> Marked:
-        messages = normalise(conversation.messages, thought=self.thought, late_system=self.family.late_system)
-        if not messages:
-            raise TemplateError("a conversation needs at least one message")
-        shaped = [self._shaped(message, at) for at, message in enumerate(messages)]
-        if conversation.continue_final_message:
-            _leave_open(shaped[-1])
-        kwargs = thinking_kwargs(self.template, conversation.template_kwargs)
-        text = self.template.render(
-            shaped,
-            [self._spellings.mark_schema(tool.schema) for tool in conversation.tools],
-            add_generation_prompt=conversation.add_generation_prompt and not conversation.continue_final_message,
-            kwargs=self._spellings.mark_all(kwargs, edges=False),
-        )
-        if conversation.continue_final_message:
-            text, found, _ = text.rpartition(END)
-            if not found:
-                raise TemplateError("the chat template does not write the message that is to be continued")
-        return unmark(text)
-
-    def _shaped(self, message: Message, at: int) -> dict[str, Any]:
-        """A message as templates read it, its texts marked."""
-        mark = self._spellings.mark
-        shaped: dict[str, Any] = {"role": message.role, "content": mark(message.content)}
-        if message.name:
-            shaped["name"] = mark(message.name)
-        if message.role == "assistant":
-            # Always a string: a template that finds none would look for thoughts inside the content.
-            shaped["reasoning_content"] = mark(message.reasoning or "")
-        if message.tool_calls:
-            shaped["tool_calls"] = [
-                {
-                    "id": mark(call.id),
-                    "type": "function",
-                    "function": {
-                        "name": mark(call.name),
-                        "arguments": self._spellings.mark_all(_arguments(call.arguments, f"messages[{at}]")),
-                    },
-                }
-                for call in message.tool_calls
-            ]
-        if message.role == "tool":
-            shaped["tool_call_id"] = mark(message.tool_call_id or "")
-        return shaped
-
-    def _thinking_open(self, marked: Marked) -> bool:
-        """Looks only behind the last turn token: the last thinking marker there, if one, is the opener."""
-        if self.thought is None:
-            return False
-        opener, closer = self.thought
-        start = max(_last(marked, opener), _last(marked, closer))
-        if start < 0 or not marked.text.startswith(opener, start):
-            return False
-        tail = self.tokenizer.tokens_in(marked, start + len(opener))
-        return not any(token_id in self.tokenizer.special_ids for _, _, token_id in tail)
-
     def _turn_ends(self) -> Iterable[int]:
         """What the template writes right after an answer: the token that a model ends its turn with."""
         answer = "the-answer"
@@ -250,31 +199,6 @@ class ChatModel:
         first = next(self.tokenizer.tokens_in(marked, end), None)
         if first is not None and not marked.text[end : first[0]].strip():
             yield first[2]
-
-
-def _leave_open(shaped: dict[str, Any]) -> None:
-    """Marks where the last message breaks off: in its text, or in its thought if it has no text yet."""
-    if "tool_calls" in shaped:
-        raise TemplateError("a message with tool calls cannot be continued")
-    field = "reasoning_content" if not shaped["content"] and shaped.get("reasoning_content") else "content"
-    shaped[field] += END
-
-
-def _arguments(text: str, where: str) -> dict[str, Any]:
-    try:
-        arguments = read_json(text) if text.strip() else {}
-    except ValueError as error:
-        raise TemplateError(f"{where}: the arguments of a tool call are not JSON: {error}") from error
-    if not isinstance(arguments, dict):
-        raise TemplateError(f"{where}: the arguments of a tool call must be a JSON object")
-    return arguments
-
-
-def _last(marked: Marked, word: str) -> int:
-    at = marked.text.rfind(word)
-    while at >= 0 and marked.holds_data(at, at + len(word)):
-        at = marked.text.rfind(word, 0, at + len(word) - 1)
-    return at
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Tokenizer:
         self.added: dict[str, int] = {token.content: token_id for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self._control = {text: token_id for text, token_id in self.added.items() if text.strip()}
-        self._control_ids = frozenset(self._control.values())
+        self.control: dict[int, str] = {token_id: text for text, token_id in self._control.items()}
         self.spellings = Spellings(self._control)
         # A token matched after normalizing could be spelled in ways that the marks do not see.
         normalizes = backend.normalizer is not None and any(token.normalized for token in added.values())
@@ -55,6 +55,16 @@ class Tokenizer:
         content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in self._control]
         content["post_processor"] = None
         return Backend.from_str(json.dumps(content))
+
+    @cached_property
+    def concatenates(self) -> bool:
+        """Whether texts cut behind a control token have the ids of the whole: nothing is put before a text's start."""
+        joined = all(
+            self.encode(f"{token}{text}") == [token_id, *self.encode(text)]
+            for token_id, token in list(self.control.items())[:1]
+            for text in ("a", " a", "\n")
+        )
+        return joined and not any(token.rstrip or token.lstrip for token in self._tokens.values())
 
     def id_of(self, token: str | None) -> int | None:
         """The id of one token by its text."""
@@ -99,7 +109,7 @@ class Tokenizer:
         if not text:
             return []
         ids = self.plain.encode(text, add_special_tokens=False).ids
-        if self._control_ids.isdisjoint(ids):
+        if self.control.keys().isdisjoint(ids):
             return ids
         # The vocabulary itself holds the spelling: apart, its first character and the rest cannot make it.
         ids, last = [], 0
