@@ -7,11 +7,12 @@ and either calls (with the results that follow) or an answer.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import chat
-from .tools import FAMILIES, Schema, Task, Tool, family_tool, make_task, random_tool
+from .requests import Task, make_task
+from .tools import FAMILIES, Schema, Tool, family_tool, random_tool
 from .words import Source, sentences
 
 Call = tuple[str, dict[str, Any]]
@@ -37,22 +38,39 @@ class Session:
     system: str | None
     tools: list[Schema]
     loops: list[Loop]
-    keeps_reasoning: bool = True
-    meta: dict[str, Any] = field(default_factory=dict)
+    keeps_reasoning: bool = True  # whether the client sends thoughts back within a loop
+    alone: bool = False  # each loop by itself: they share the tools, and none sees another
 
 
 # Families whose requests sound alike: never offered together.
 ALIKE = (
-    {"calculate", "add", "multiply", "average"}, {"time", "now"}, {"write", "note"}, {"mail", "message"},
-    {"event", "timer", "reminder"}, {"search", "grep"}, {"read", "fetch"}, {"shell", "sql"}, {"read", "list"}, {"weather", "time"},
-)  # fmt: skip
-LOOSE_ALIKE = ({"read", "fetch"}, {"shell", "sql"}, {"read", "list"}, {"weather", "time"})
+    {"calculate", "add", "multiply", "average"},
+    {"time", "now"},
+    {"write", "note"},
+    {"mail", "message"},
+    {"event", "timer", "reminder"},
+    {"search", "grep"},
+    {"read", "fetch"},
+    {"shell", "sql"},
+    {"read", "list"},
+    {"weather", "time"},
+)
 
-SYSTEMS = (
-    "You are a helpful assistant.|You are a helpful assistant|Be brief.|You are a coding agent.|Answer in English.|You are a demo."
-    "|You are an expert software engineer.|Use the tools when they help.|You are a friendly assistant. Answer briefly.|Be concise and accurate."
-    "|You are an agent that works in a terminal. Use tools to do what the user asks.|Think before you answer.|You can call tools."
-).split("|")
+SYSTEMS = [
+    "You are a helpful assistant.",
+    "You are a helpful assistant",
+    "Be brief.",
+    "You are a coding agent.",
+    "Answer in English.",
+    "You are a demo.",
+    "You are an expert software engineer.",
+    "Use the tools when they help.",
+    "You are a friendly assistant. Answer briefly.",
+    "Be concise and accurate.",
+    "You are an agent that works in a terminal. Use tools to do what the user asks.",
+    "Think before you answer.",
+    "You can call tools.",
+]
 
 
 def clashes(key: str, taken: set[str]) -> bool:
@@ -61,7 +79,7 @@ def clashes(key: str, taken: set[str]) -> bool:
 
 def offer(source: Source, count: int) -> list[Tool]:
     """Tools for one session, mixed or of one sort."""
-    share = source.choice([1.0, 0.6, 0.6, 0.1, 0.0])
+    share = source.choice([1.0, 0.7, 0.7, 0.3, 0.0])
     tools: list[Tool] = []
     taken: set[str] = set()
     names: set[str] = set()
@@ -120,18 +138,25 @@ def answer(tasks: list[Task]) -> Step:
 
 def one_call(source: Source, tools: list[Tool]) -> Loop:
     task = make_task(source, source.choice(tools))
-    return Loop(polite(source, task.ask), (Step(think_of([task]), "", (call_of(task),), (task.result,)), answer([task])), "one")
+    return Loop(
+        polite(source, task.ask), (Step(think_of([task]), "", (call_of(task),), (task.result,)), answer([task])), "one"
+    )
 
 
 def polite(source: Source, ask: str) -> str:
     if not source.chance(0.1):
         return ask
-    before = source.choice(["Please: ", "Hi! ", "Hello. ", "OK. ", "Now: ", "Next: ", "Great. ", "Thanks. ", "Could you do this? "])
+    before = source.choice(
+        ["Please: ", "Hi! ", "Hello. ", "OK. ", "Now: ", "Next: ", "Great. ", "Thanks. ", "Could you do this? "]
+    )
     return before + ask
 
 
 def lower(text: str) -> str:
-    return text[0].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
+    """As the second half of a sentence."""
+    return (
+        text if text.startswith("I ") or not (text[1:2].islower() or text[1:2] == " ") else text[0].lower() + text[1:]
+    )
 
 
 def distinct(source: Source, tools: list[Tool]) -> list[Task] | None:
@@ -151,7 +176,11 @@ def both(source: Source, tools: list[Tool]) -> Loop | None:
     tasks = distinct(source, tools)
     if tasks is None:
         return None
-    if tasks[0].tool is tasks[1].tool and tasks[0].tool.family in ("weather", "time", "read", "delete", "list", "fetch", "user", "stock") and source.chance(0.6):
+    if (
+        tasks[0].tool is tasks[1].tool
+        and tasks[0].tool.family in ("weather", "time", "read", "delete", "list", "fetch", "user", "stock")
+        and source.chance(0.6)
+    ):
         values = [str(next(iter(task.arguments.values()))) for task in tasks]
         again = make_task(source, tasks[0].tool)
         spoken = str(next(iter(again.arguments.values())))
@@ -161,8 +190,12 @@ def both(source: Source, tools: list[Tool]) -> Loop | None:
     if ask is None:
         one, two = tasks[0].ask, tasks[1].ask
         multi = "\n" in one
-        link = source.choice(["\n", "\n\nAlso: ", "\n\n"] if multi else [" And ", " Also, ", " ", "\n", " and also ", " Also: ", " And: ", " Then also "])
-        if not multi and source.chance(0.3):
+        link = source.choice(
+            ["\n", "\n\nAlso: ", "\n\n"]
+            if multi
+            else [" And ", " Also, ", " ", "\n", " and also ", " Also: ", " And: ", " Then also "]
+        )
+        if not tasks[0].open_end and source.chance(0.3):
             one = one.rstrip(".")
             link = source.choice([", and ", " and ", " and also "])
         ask = one + link + (lower(two) if link.rstrip().endswith(("d", "o", ",")) else two)
@@ -190,7 +223,26 @@ def in_turn(source: Source, tools: list[Tool]) -> Loop | None:
 
 def pass_on(source: Source, tools: list[Tool]) -> Loop | None:
     """A second call that carries the first one's result."""
-    givers = [tool for tool in tools if tool.family in ("weather", "calculate", "add", "multiply", "time", "now", "stock", "random", "average", "search", "fetch", "read", "shell")]
+    givers = [
+        tool
+        for tool in tools
+        if tool.family
+        in (
+            "weather",
+            "calculate",
+            "add",
+            "multiply",
+            "time",
+            "now",
+            "stock",
+            "random",
+            "average",
+            "search",
+            "fetch",
+            "read",
+            "shell",
+        )
+    ]
     takers = [tool for tool in tools if tool.family in ("note", "message", "write")]
     if not givers or not takers:
         return None
@@ -199,7 +251,16 @@ def pass_on(source: Source, tools: list[Tool]) -> Loop | None:
         return None
     where, what = list(taker.arguments)
     place = taker.arguments[where]
-    link = source.choice(["Send the result to {0}.", "Tell {0} the result.", "Message the result to {0}."] if taker.tool.family == "message" else ["Write the result to {0}.", "Save the result as {0}.", "Put the result in {0}.", "Store the result in {0}."]).replace("{0}", place)
+    link = source.choice(
+        ["Send the result to {0}.", "Tell {0} the result.", "Message the result to {0}."]
+        if taker.tool.family == "message"
+        else [
+            "Write the result to {0}.",
+            "Save the result as {0}.",
+            "Put the result in {0}.",
+            "Store the result in {0}.",
+        ]
+    ).replace("{0}", place)
     second = Task(taker.tool, "", {where: place, what: giver.result}, taker.result)
     ask = giver.ask + source.choice([" ", " Then ", " After that, ", "\n"])
     ask += lower(link) if ask.rstrip().endswith(("Then", ",")) else link
@@ -214,8 +275,7 @@ def pass_on(source: Source, tools: list[Tool]) -> Loop | None:
 def no_fit(source: Source, tools: list[Tool]) -> Loop:
     """A request for a tool that is not offered."""
     taken = {tool.family for tool in tools if tool.family}
-    loose = {key for group in LOOSE_ALIKE for key in group if group & taken}
-    keys = [key for key in FAMILIES if key not in taken and key not in loose and not clashes(key, taken)]
+    keys = [key for key in FAMILIES if key not in taken and not clashes(key, taken)]
     task = make_task(source, family_tool(source, source.choice(keys)))
     if task.tool.name in task.ask and not source.chance(0.3):
         return no_fit(source, tools)
@@ -253,9 +313,9 @@ def tool_loop(source: Source, tools: list[Tool]) -> Loop:
     return loop or one_call(source, tools)
 
 
-def make_session(source: Source, turns: int, filler: int = 0, chat_share: float = 0.16) -> Session:
+def make_session(source: Source, turns: int, filler: int = 0) -> Session:
     """A session of so many user messages."""
-    tools = [] if source.chance(chat_share) else offer(source, source.choice([1, 1, 2, 2, 3, 3, 4, 4]))
+    tools = some_tools(source)
     loops: list[Loop] = []
     recalls: list[tuple[int, Loop]] = []
     while len(loops) < turns:
@@ -265,18 +325,45 @@ def make_session(source: Source, turns: int, filler: int = 0, chat_share: float 
             told, recall = chat.told_name(source) if source.chance(0.5) else chat.told_fact(source)
             loops.append(talk(told))
             recalls.append((len(loops) + source.choice([0, 0, 1, 2, 4]), talk(recall, "recall")))
-        elif tools and source.chance(0.88):
-            loops.append(tool_loop(source, tools))
-        elif not tools and source.chance(0.12):
-            loops.append(no_fit(source, tools))
         else:
-            loops.append(chat_loop(source))
+            loops.append(any_loop(source, tools))
     return Session(system_text(source, filler), [tool.schema for tool in tools], loops, source.chance(0.6))
+
+
+def some_tools(source: Source) -> list[Tool]:
+    return offer(source, source.choice([1, 1, 2, 2, 3, 3, 4, 4])) if source.chance(0.88) else []
+
+
+def any_loop(source: Source, tools: list[Tool]) -> Loop:
+    if tools and source.chance(0.9):
+        return tool_loop(source, tools)
+    return no_fit(source, tools) if not tools and source.chance(0.12) else chat_loop(source)
+
+
+def fan(source: Source, count: int, filler: int = 0) -> Session:
+    """So many first messages to the same tools, each by itself; half of them end at the call."""
+    tools = some_tools(source)
+    loops = [any_loop(source, tools) for _ in range(count)]
+    loops = [
+        replace(loop, steps=(replace(loop.steps[0], results=()),)) if source.chance(0.5) else loop for loop in loops
+    ]
+    return Session(system_text(source, filler), [tool.schema for tool in tools], loops, alone=True)
 
 
 def echo_session(source: Source) -> Session:
     """The warm-up: nothing but repeating."""
-    return Session(None, [], [talk(chat.echo(source, source.choice(["word", "phrase", "phrase", "sentence", "quoted", "path", "identifier", "number"])))])
+    return Session(
+        None,
+        [],
+        [
+            talk(
+                chat.echo(
+                    source,
+                    source.choice(["word", "phrase", "phrase", "sentence", "quoted", "path", "identifier", "number"]),
+                )
+            )
+        ],
+    )
 
 
 # -- messages, as a client sends them ------------------------------------------------------------
@@ -294,7 +381,10 @@ def messages(session: Session, upto: int | None = None) -> list[dict[str, Any]]:
         for step in loop.steps:
             message: dict[str, Any] = {"role": "assistant", "content": step.content, "reasoning_content": step.think}
             if step.calls:
-                message["tool_calls"] = [{"type": "function", "function": {"name": name, "arguments": arguments}} for name, arguments in step.calls]
+                message["tool_calls"] = [
+                    {"type": "function", "function": {"name": name, "arguments": arguments}}
+                    for name, arguments in step.calls
+                ]
             out.append(message)
             out += [{"role": "tool", "content": result} for result in step.results]
     return out
