@@ -123,6 +123,19 @@ def test_parser_names(serve: Serve, name: str) -> None:
     assert config is not None, result.output
 
 
+def test_keys_come_from_flags_or_the_environment(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "from-environment")
+    _, config = serve("demo")
+    assert config is not None
+    assert config.api_key == ("from-environment",)
+    _, config = serve("demo", "--api-key", "a", "b")
+    assert config is not None
+    assert config.api_key == ("a", "b")
+    result, config = serve("demo", "--api-key", " ")
+    assert config is None
+    assert "--api-key is blank" in result.output
+
+
 def test_without_model_the_built_in_one(serve: Serve) -> None:
     result, config = serve("--tool-call-parser", "minimax")
     assert config is not None

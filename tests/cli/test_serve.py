@@ -59,12 +59,28 @@ def test_pasted_command_lines(start: Start, line: str) -> None:
     assert "Context:          8,192 tokens" in server.banner
     url, body = curl_of(server.banner)
     assert url == f"{server.url}/chat/completions"
-    answer = httpx2.post(url, json=body, timeout=60)
+    answer = httpx2.post(url, json={**body, "max_tokens": 20}, timeout=60)
     assert answer.status_code == 200
     assert answer.json()["choices"][0]["message"]["role"] == "assistant"
     assert ("WARNING" in server.errors) == ("0.0.0.0" in line)
     client = openai.OpenAI(base_url=server.url, api_key="unused")
     assert [model.id for model in client.models.list()] == ["demo"]
+
+
+def test_with_a_key_the_banner_names_it_and_nobody_is_warned(start: Start) -> None:
+    server = start("serve", "demo", "--host", "0.0.0.0", "--port", "0", "--api-key", "secret", "other")
+    assert "WARNING" not in server.errors
+    assert server.banner.rstrip().endswith('-H "Authorization: Bearer $VLLM_API_KEY"')
+    assert "secret" not in server.banner
+    assert httpx2.get(f"{server.url}/models").status_code == 401
+    for key in ("secret", "other"):
+        client = openai.OpenAI(base_url=server.url, api_key=key)
+        assert [model.id for model in client.models.list()] == ["demo"]
+
+
+def test_under_a_root_path(start: Start) -> None:
+    server = start("serve", "demo", "--port", "0", "--root-path", "/models/m2/")
+    assert httpx2.get(f"{server.url}/models").status_code == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -40,14 +40,15 @@ def _curl(config: ServeConfig, base: str) -> str:
     if config.uds:
         words += ["--unix-socket", config.uds]
     words += [f"{base}/chat/completions", "-H", "Content-Type: application/json", "-d", json.dumps(body)]
-    return shlex.join(words)
+    key = ' -H "Authorization: Bearer $VLLM_API_KEY"' if config.api_key else ""
+    return shlex.join(words) + key
 
 
 def warning(config: ServeConfig) -> str | None:
     """What to say of a server that anyone on the network may use."""
-    if config.uds or _is_loopback(config.host):
+    if config.uds or config.api_key or _is_loopback(config.host):
         return None
-    return f"WARNING: {config.host} lets everyone who can reach this machine use the model: no API key is set."
+    return f"WARNING: {config.host} lets everyone who can reach this machine use the model: there is no --api-key."
 
 
 def _is_loopback(host: str) -> bool:

@@ -35,15 +35,15 @@ def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, list
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.root.level))
     if text := warning(config):
         click.secho(text, fg="red", bold=True, err=True)
-    server = _Server(_uvicorn_config(app, config))
 
     def ready() -> None:
         port = 0 if config.uds else listener.getsockname()[1]
         click.echo(banner(config, chat, engine.info, port))
 
+    server = _Server(_uvicorn_config(app, config), ready)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(server, app, listener, ready))
+            runner.run(_serve(server, app, listener))
     except EngineError as error:
         raise click.ClickException(f"the engine does not start: {error}") from error
 
@@ -71,15 +71,24 @@ def _uvicorn_config(app: FastAPI, config: ServeConfig) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `_serve`, which has them from the start."""
+    """Calls `ready` once it takes connections. Leaves signals to `_serve`, which has them from the start."""
+
+    def __init__(self, settings: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(settings)
+        self._ready = ready
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
 
-async def _serve(server: _Server, app: FastAPI, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Loads the model, calls `ready`, serves."""
+
+async def _serve(server: _Server, app: FastAPI, listener: socket.socket) -> None:
+    """Loads the model, then serves."""
     loading = asyncio.current_task()
     assert loading is not None
 
@@ -94,7 +103,6 @@ async def _serve(server: _Server, app: FastAPI, listener: socket.socket, ready: 
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     try:
         async with app.router.lifespan_context(app):
-            ready()
             await server.serve(sockets=[listener])
     except asyncio.CancelledError:
         click.echo("Stopped before the model was loaded.", err=True)

@@ -29,7 +29,13 @@ def check_parsers(values: Mapping[str, Any]) -> None:
 
 
 def serve_config(model: hub.Model, values: Mapping[str, Any]) -> ServeConfig:
-    """The parsed flags as a server's settings."""
+    """The parsed flags as a server's settings.
+
+    Raises:
+        click.UsageError: an API key that is blank would let everyone in.
+    """
+    if not all(key.strip() for key in values["api_key"]):
+        raise click.UsageError("--api-key is blank")
     engine = EngineConfig(model=str(model.path), **settings(EngineConfig, values))
     serve = settings(ServeConfig, values)
     serve["served_model_name"] = serve["served_model_name"] or (model.name,)
