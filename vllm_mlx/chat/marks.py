@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tool_parsers.json_text import Number as Spelled
@@ -20,6 +21,8 @@ MARK = "\ufdd0"
 _ESCAPE = "\ufdd1"
 END = _ESCAPE + "2"
 """Stands for nothing: where the text of a message that the model is to continue ends."""
+
+_SHORT = 500
 
 _ESCAPES = {MARK: _ESCAPE + "0", _ESCAPE: _ESCAPE + "1"}
 _TO_ESCAPE = re.compile(f"[{MARK}{_ESCAPE}]")
@@ -83,12 +86,17 @@ class Spellings:
         self._firsts = re.compile(_any_of({word[0] for word in words}))
         self._lasts = re.compile(_any_of({word[-1] for word in words}))
         self._inside = "\0".join(words)
+        self._cached = lru_cache(maxsize=8192)(self._mark)
 
     def mark(self, text: str, *, edges: bool = True) -> str:
         """Marks one string; a string that cannot become part of a token comes back as it is.
 
         `edges` False: only whole spellings count, for values that a template compares with its own words.
         """
+        # Names and descriptions of tools come again with every request.
+        return self._cached(text, edges) if len(text) < _SHORT else self._mark(text, edges)
+
+    def _mark(self, text: str, edges: bool) -> str:
         text = _scrub(text)
         if not text or self.pattern is None:
             return _TO_ESCAPE.sub(lambda hit: _ESCAPES[hit.group()], text)
