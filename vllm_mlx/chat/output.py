@@ -91,11 +91,11 @@ class OutputParser:
         think = reasoning_parser.markers() if reasoning_parser else ()
         reader = tool_parser or PlainText
         # What a format has a use for is its parser's to hide.
-        hidden = [spelling for spelling in turn.hidden if spelling not in reader.markers]
-        self._tool: ToolParser = reader(tools, escapes=(*turn.spellings, *hidden, *think))
+        self._hidden = tuple(spelling for spelling in turn.hidden if spelling not in reader.markers)
+        self._tool: ToolParser = reader(tools, escapes=(*turn.spellings, *self._hidden, *think))
         self._reasoning: ReasoningParser | None = None
         if reasoning_parser:
-            visible = hidden if reasoning_parser.inline else ()
+            visible = self._hidden if reasoning_parser.inline else ()
             escapes = (*turn.spellings, *visible, *self._tool.markers)
             self._reasoning = reasoning_parser(thinking=thinking_open, shared=True, escapes=escapes)
         self._thought: Segment | None = Segment(tail=self._thought_tail) if self.thinking and not self._inline else None
@@ -197,7 +197,7 @@ class OutputParser:
         if any(rest.startswith(spelling) for spelling in self._turn.spellings):
             return self._turn_token(rest, last=last)
         self._untouched = False
-        if (self._inline or not self.thinking) and (hidden := next(filter(rest.startswith, self._turn.hidden), None)):
+        if (self._inline or not self.thinking) and (hidden := next(filter(rest.startswith, self._hidden), None)):
             return rest[len(hidden) :]
         if self._reasoning is None:
             return rest
