@@ -65,55 +65,71 @@ class Schema:
     def types(self) -> Types:
         """The kinds of all alternatives."""
         if self._types is None:
-            kinds = dict.fromkeys(kind for node in self._nodes for kind in self._kinds(node, _DEPTH))
+            known: dict[int, list[Kind]] = {}
+            kinds = dict.fromkeys(kind for node in self._nodes for kind in self._kinds(node, _DEPTH, known))
             self._types = Types(tuple(kinds), declared=bool(self._nodes))
         return self._types
 
     def property(self, key: str) -> Schema:
         """The schema of a member: its declarations in all branches, else what additional members may be."""
-        branches = [branch for node in self._nodes for branch in self._branches(node, _DEPTH)]
+        branches = self._branches()
         found = [members[key] for members in _mappings(branches, "properties") if key in members]
         if not found:
             found = [
                 branch["additionalProperties"] for branch in branches if _is_schema(branch, "additionalProperties")
             ]
-        return Schema(found, self._root)
+        return self._alternatives(found)
 
     def declares(self, key: str) -> bool:
         """Whether a member of this name is declared by name."""
-        branches = (branch for node in self._nodes for branch in self._branches(node, _DEPTH))
-        return any(key in members for members in _mappings(branches, "properties"))
+        return any(key in members for members in _mappings(self._branches(), "properties"))
 
     def item(self, index: int) -> Schema:
         """The schema of an array's element: `prefixItems` by position, else `items`."""
         found: list[Any] = []
-        for node in self._nodes:
-            for branch in self._branches(node, _DEPTH):
-                prefix = branch.get("prefixItems")
-                if isinstance(prefix, list) and index < len(prefix):
-                    found.append(prefix[index])
-                elif _is_schema(branch, "items"):
-                    found.append(branch["items"])
-        return Schema(found, self._root)
+        for branch in self._branches():
+            prefix = branch.get("prefixItems")
+            if isinstance(prefix, list) and index < len(prefix):
+                found.append(prefix[index])
+            elif _is_schema(branch, "items"):
+                found.append(branch["items"])
+        return self._alternatives(found)
 
-    def _branches(self, node: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-        """The node itself and, inside it, every alternative and reference."""
-        if not isinstance(node, Mapping) or depth == 0:
+    def _alternatives(self, nodes: list[Any]) -> Schema:
+        """Each once: the branches of a recursive schema would double with every step into it."""
+        return Schema(list({id(node): node for node in nodes}.values()), self._root)
+
+    def _branches(self) -> list[Mapping[str, Any]]:
+        """The nodes and, inside them, every alternative and reference, each once."""
+        found: dict[int, Mapping[str, Any]] = {}
+        for node in self._nodes:
+            self._collect(node, _DEPTH, found)
+        return list(found.values())
+
+    def _collect(self, node: Any, depth: int, found: dict[int, Mapping[str, Any]]) -> None:
+        if not isinstance(node, Mapping) or depth == 0 or id(node) in found:
             return
-        yield node
+        found[id(node)] = node
         if "$ref" in node:
-            yield from self._branches(self._resolve(node["$ref"]), depth - 1)
+            self._collect(self._resolve(node["$ref"]), depth - 1, found)
         for word in ("anyOf", "oneOf", "allOf"):
             members = node.get(word)
             for member in members if isinstance(members, list) else ():
-                yield from self._branches(member, depth - 1)
+                self._collect(member, depth - 1, found)
 
-    def _kinds(self, node: Any, depth: int) -> list[Kind]:
+    def _kinds(self, node: Any, depth: int, known: dict[int, list[Kind]]) -> list[Kind]:
+        """`known`: what was found for a node; nothing yet, while it is inside itself."""
         if not isinstance(node, Mapping) or depth == 0:
             return []
+        if id(node) not in known:
+            known[id(node)] = []
+            known[id(node)] = list(dict.fromkeys(self._own_kinds(node, depth, known)))
+        return known[id(node)]
+
+    def _own_kinds(self, node: Mapping[str, Any], depth: int, known: dict[int, list[Kind]]) -> list[Kind]:
         found: list[Kind] = []
         if "$ref" in node:
-            found += self._kinds(self._resolve(node["$ref"]), depth - 1)
+            found += self._kinds(self._resolve(node["$ref"]), depth - 1, known)
         named = node.get("type")
         names = named if isinstance(named, list) else [named]
         own = [_ALIASES[name.lower()] for name in names if isinstance(name, str) and name.lower() in _ALIASES]
@@ -121,7 +137,7 @@ class Schema:
         for word in ("anyOf", "oneOf", "allOf"):
             members = node.get(word)
             for member in members if isinstance(members, list) else ():
-                found += self._kinds(member, depth - 1)
+                found += self._kinds(member, depth - 1, known)
         if not own:
             found += _implied(node)
         if found and node.get("nullable") is True:
