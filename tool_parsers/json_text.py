@@ -48,8 +48,12 @@ def write_string(text: str) -> str:
 
     A lone surrogate, which UTF-8 cannot carry, stays the escape that it was read from.
     """
-    written = json.dumps(text, ensure_ascii=False)
-    return _LONE_SURROGATE.sub(lambda hit: f"\\u{ord(hit[0]):04x}", written)
+    return without_surrogates(json.dumps(text, ensure_ascii=False))
+
+
+def without_surrogates(text: str) -> str:
+    """The text, lone surrogates as the escapes that they were read from."""
+    return _LONE_SURROGATE.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
 
 
 def escape(text: str) -> str:
@@ -105,20 +109,23 @@ class Scan(Enum):
 _PAIR = {"}": "{", "]": "["}
 _STEP = re.compile(r'["{}\[\]]|[^\s,:0-9+\-.eEtrufalsn]')
 _IN_STRING = re.compile(r'["\\\x00-\x1f]')
+_QUOTE = re.compile(r'["\\]')
 
 
 class JsonScanner:
-    """Finds where an object or array ends, piece by piece, in time linear in the text.
+    """Finds where an object, an array or a string ends, piece by piece, in time linear in the text.
 
     It checks what decides the end: brackets, strings, and that nothing else stands outside strings that JSON has
     no use for. Whether the text is JSON at all is for `read_json` to say.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, controls: bool = False) -> None:
+        """`controls`: raw control characters may stand inside strings."""
         self.state = Scan.OPEN
         self._stack: list[str] = []
         self._in_string = False
         self._escaped = False
+        self._stop = _QUOTE if controls else _IN_STRING
 
     def feed(self, text: str) -> int:
         """Reads on; returns how many characters belong to the value (less than all once it is complete or invalid)."""
@@ -131,16 +138,19 @@ class JsonScanner:
         if self._escaped:
             self._escaped = False
             return at + 1
-        hit = _IN_STRING.search(text, at)
+        hit = self._stop.search(text, at)
         if hit is None:
             return len(text)
         match hit.group():
             case '"':
                 self._in_string = False
+                if not self._stack:
+                    self.state = Scan.COMPLETE
             case "\\":
                 self._escaped = True
             case _:
                 self.state = Scan.INVALID
+                return hit.start()
         return hit.end()
 
     def _structure(self, text: str, at: int) -> int:
@@ -158,7 +168,41 @@ class JsonScanner:
                     self.state = Scan.COMPLETE
             case _:
                 self.state = Scan.INVALID
+                return hit.start()
         return hit.end()
+
+
+class ControlEscaper:
+    """Escapes raw control characters inside the strings of JSON text that comes in slices; the rest stays as it is."""
+
+    _step = re.compile(r'"|\\|[\x00-\x1f]')
+
+    def __init__(self) -> None:
+        self._in_string = False
+        self._escaped = False
+
+    def feed(self, text: str) -> str:
+        """The next slice, as JSON has it."""
+        out: list[str] = []
+        done = at = 0
+        while at < len(text):
+            if self._escaped:
+                self._escaped = False
+                at += 1
+                continue
+            hit = self._step.search(text, at)
+            if hit is None:
+                break
+            at = hit.end()
+            match hit.group():
+                case '"':
+                    self._in_string = not self._in_string
+                case "\\":
+                    self._escaped = self._in_string
+                case control if self._in_string:
+                    out += (text[done : hit.start()], escape(control))
+                    done = at
+        return "".join((*out, text[done:]))
 
 
 class Members:
