@@ -9,6 +9,14 @@ from tool_parsers.registry import Registry
 
 _REGISTRY: Registry[ToolParser] = Registry("tool", "tool_parsers")
 _REGISTRY.add("minimax_m2", "minimax_m2", "MinimaxM2", "minimax")
+_REGISTRY.add("hermes", "hermes", "Hermes", "qwen", "qwen3")
+_REGISTRY.add("qwen3_coder", "qwen3_coder", "Qwen3Coder", "qwen3_xml", "qwen35")
+_REGISTRY.add("glm47", "glm47", "Glm47", "glm45")
+_REGISTRY.add("kimi_k2", "kimi_k2", "KimiK2", "kimi_k25")
+_REGISTRY.add("deepseek_v3", "deepseek_v3", "DeepseekV3")
+_REGISTRY.add("deepseek_v31", "deepseek_v3", "DeepseekV3")
+_REGISTRY.add("deepseek_v4", "deepseek_v4", "DeepseekV4")
+_REGISTRY.add("deepseek_v32", "deepseek_v4", "DeepseekV4")
 _REGISTRY.add("minimax_m3", "minimax_m3", "MinimaxM3")
 
 get = _REGISTRY.get

@@ -1,0 +1,72 @@
+r"""DeepSeek V3, R1 and V3.1: JSON arguments between tokens.
+
+    <｜tool▁calls▁begin｜>              BlockStart()
+    <｜tool▁call▁begin｜>ping           CallStart(0, "ping"), at the separator
+    <｜tool▁sep｜>{"host": "a"}         ArgumentsDelta(0, '{"host": "a"}'), CallEnd(0)
+    <｜tool▁call▁end｜>
+    <｜tool▁calls▁end｜>                BlockEnd()
+
+So V3.1, all on one line. V3 and R1 write `function` in the place of the name, the name on a line after the
+separator, and the arguments in a fence. What follows the separator tells them apart.
+"""
+
+import re
+from collections.abc import Generator
+from typing import ClassVar
+
+from tool_parsers.blocks import LONGEST_HEADER
+from tool_parsers.json_calls import JsonCall, SectionParser
+from tool_parsers.scan import Markers
+
+_FENCE = "```"
+_LANGUAGE = re.compile(r"[A-Za-z]*")
+
+
+class DeepseekV3(SectionParser):
+    """The format of DeepSeek V3, R1 and V3.1 (see the module)."""
+
+    section: ClassVar[str] = "<｜tool▁calls▁begin｜>"
+    section_end: ClassVar[str] = "<｜tool▁calls▁end｜>"
+    call: ClassVar[str] = "<｜tool▁call▁begin｜>"
+    arguments: ClassVar[str] = "<｜tool▁sep｜>"
+    call_end: ClassVar[str] = "<｜tool▁call▁end｜>"
+    markers: ClassVar[tuple[str, ...]] = (section, section_end, call, arguments, call_end)
+    openers: ClassVar[tuple[str, ...]] = (section,)
+    closers: ClassVar[tuple[str, ...]] = (section_end,)
+    callers: ClassVar[tuple[str, ...]] = (call,)
+    reasoning: ClassVar[str | None] = "deepseek_r1"
+
+    @classmethod
+    def speaks(cls, template: str) -> bool:
+        return cls.call in template
+
+    def _named(self, header: str) -> Generator[None, None, tuple[str, str | None]]:
+        name = header.strip()
+        if name == "function" and (yield from self._skip_gap()) not in ("", "{", "<"):
+            line = Markers(("\n", _FENCE, self.call_end))
+            source = self._source
+            while (end := line.search(source.text, source.at)) is None:
+                if source.ended or len(source.text) - source.at > LONGEST_HEADER:
+                    break
+                yield
+            name = source.take((end.start() if end else len(source.text)) - source.at).strip() if end else ""
+        return name, None
+
+    def _body(self, call: JsonCall) -> Generator[None, None, bool]:
+        fenced = yield from self._at(_FENCE)
+        if fenced:
+            yield from self._skip_fence()
+        whole = yield from super()._body(call)
+        if whole and fenced and (yield from self._at(_FENCE)):
+            self._source.at = self._source.past_gap(self._source.at) + len(_FENCE)
+        return whole
+
+    def _skip_fence(self) -> Generator[None, None, None]:
+        source = self._source
+        source.at = source.past_gap(source.at) + len(_FENCE)
+        while (language := _LANGUAGE.match(source.text, source.at)) and language.end() == len(source.text):
+            if source.ended:
+                return
+            yield
+        assert language is not None
+        source.take(len(language[0]))

@@ -1,0 +1,52 @@
+"""Kimi K2 and K2.5: JSON arguments between tokens.
+
+    <|tool_calls_section_begin|>                                     BlockStart()
+    <|tool_call_begin|>functions.fs.read:3                           CallStart(0, "fs.read", id="functions.fs.read:3")
+    <|tool_call_argument_begin|>{"path": "a"}<|tool_call_end|>       ArgumentsDelta(0, '{"path": "a"}'), CallEnd(0)
+    <|tool_calls_section_end|>                                       BlockEnd()
+
+The header is the call's id, which the template prints again beside the result: it is kept. Its number counts over
+the whole conversation; an id that the turn has used already is none.
+"""
+
+import re
+from collections.abc import Generator, Sequence
+from typing import ClassVar
+
+from tool_parsers.base import ToolSchema
+from tool_parsers.json_calls import SectionParser
+
+_ID = re.compile(r"(?:functions\.)?(?P<name>\S.*?)(?P<number>:[0-9]+)?")
+
+
+class KimiK2(SectionParser):
+    """The Kimi format (see the module)."""
+
+    section: ClassVar[str] = "<|tool_calls_section_begin|>"
+    section_end: ClassVar[str] = "<|tool_calls_section_end|>"
+    call: ClassVar[str] = "<|tool_call_begin|>"
+    arguments: ClassVar[str] = "<|tool_call_argument_begin|>"
+    call_end: ClassVar[str] = "<|tool_call_end|>"
+    markers: ClassVar[tuple[str, ...]] = (section, section_end, call, arguments, call_end)
+    openers: ClassVar[tuple[str, ...]] = (section,)
+    closers: ClassVar[tuple[str, ...]] = (section_end,)
+    callers: ClassVar[tuple[str, ...]] = (call,)
+    reasoning: ClassVar[str | None] = "kimi_k2"
+
+    def __init__(self, tools: Sequence[ToolSchema] | None = None, *, escapes: tuple[str, ...] = ()) -> None:
+        super().__init__(tools, escapes=escapes)
+        self._ids: set[str] = set()
+
+    @classmethod
+    def speaks(cls, template: str) -> bool:
+        return cls.call in template
+
+    def _named(self, header: str) -> Generator[None, None, tuple[str, str | None]]:
+        yield from ()
+        id = header.strip()
+        parts = _ID.fullmatch(id)
+        if parts is None:
+            return "", None
+        kept = id if parts["number"] and id not in self._ids else None
+        self._ids.add(id)
+        return parts["name"], kept
