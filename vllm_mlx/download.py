@@ -36,7 +36,7 @@ def download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
 
     class Quiet(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{**options, "disable": True})
+            super().__init__(*args, **{**options, "disable": True})  # type: ignore[no-untyped-call,unused-ignore]
 
     try:
         plan = snapshot_download(repo_id, revision=revision, allow_patterns=patterns, tqdm_class=Quiet, dry_run=True)
