@@ -48,6 +48,9 @@ class ToolParser(ABC):
     markers: ClassVar[tuple[str, ...]] = ()
     """What has a meaning outside calls. Inside open thinking each is put before `judge`."""
 
+    hidden: ClassVar[tuple[str, ...]] = ()
+    """What never stands in visible text, not even where pieces of text meet."""
+
     newlines_before: ClassVar[int] = 0
     """How many newlines the format's template writes before a block: layout, not text."""
 

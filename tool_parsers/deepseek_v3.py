@@ -31,6 +31,7 @@ class DeepseekV3(SectionParser):
     arguments: ClassVar[str] = "<｜tool▁sep｜>"
     call_end: ClassVar[str] = "<｜tool▁call▁end｜>"
     markers: ClassVar[tuple[str, ...]] = (section, section_end, call, arguments, call_end)
+    hidden: ClassVar[tuple[str, ...]] = markers
     openers: ClassVar[tuple[str, ...]] = (section,)
     closers: ClassVar[tuple[str, ...]] = (section_end,)
     callers: ClassVar[tuple[str, ...]] = (call,)

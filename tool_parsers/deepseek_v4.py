@@ -60,6 +60,7 @@ class DeepseekV4(TaggedParser):
     )
     heads: ClassVar[tuple[str, ...]] = (_OPENER, _CLOSER, TOKEN)
     markers: ClassVar[tuple[str, ...]] = heads
+    hidden: ClassVar[tuple[str, ...]] = (TOKEN,)
     openers: ClassVar[tuple[str, ...]] = TAGS.open
     closers: ClassVar[tuple[str, ...]] = TAGS.close
     callers: ClassVar[tuple[str, ...]] = TAGS.invoke

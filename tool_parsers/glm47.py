@@ -42,6 +42,7 @@ class Glm47(TaggedParser):
         after_ends=(OPEN,),
     )
     markers: ClassVar[tuple[str, ...]] = (OPEN, CLOSE, KEY, KEY_END, VALUE, VALUE_END)
+    hidden: ClassVar[tuple[str, ...]] = markers
     openers: ClassVar[tuple[str, ...]] = (OPEN,)
     closers: ClassVar[tuple[str, ...]] = (CLOSE,)
     reasoning: ClassVar[str | None] = "glm45"

@@ -38,6 +38,7 @@ class Hermes(JsonParser):
     markers: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
     openers: ClassVar[tuple[str, ...]] = (OPEN,)
     closers: ClassVar[tuple[str, ...]] = (CLOSE,)
+    hidden: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
     newlines_before: ClassVar[int] = 1
     reasoning: ClassVar[str | None] = "qwen3"
 

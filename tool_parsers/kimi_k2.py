@@ -28,6 +28,7 @@ class KimiK2(SectionParser):
     arguments: ClassVar[str] = "<|tool_call_argument_begin|>"
     call_end: ClassVar[str] = "<|tool_call_end|>"
     markers: ClassVar[tuple[str, ...]] = (section, section_end, call, arguments, call_end)
+    hidden: ClassVar[tuple[str, ...]] = markers
     openers: ClassVar[tuple[str, ...]] = (section,)
     closers: ClassVar[tuple[str, ...]] = (section_end,)
     callers: ClassVar[tuple[str, ...]] = (call,)

@@ -48,6 +48,7 @@ class Qwen3Coder(TaggedParser):
     markers: ClassVar[tuple[str, ...]] = (OPEN, CLOSE, FUNCTION)
     openers: ClassVar[tuple[str, ...]] = (OPEN,)
     closers: ClassVar[tuple[str, ...]] = (CLOSE,)
+    hidden: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
     newlines_before: ClassVar[int] = 2
     reasoning: ClassVar[str | None] = "qwen3"
     python_none: ClassVar[bool] = True

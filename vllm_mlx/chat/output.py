@@ -100,7 +100,7 @@ class OutputParser:
             self._reasoning = reasoning_parser(thinking=thinking_open, shared=True, escapes=escapes)
         self._thought: Segment | None = Segment(tail=self._thought_tail) if self.thinking and not self._inline else None
         self._answer = Segment(tail=self._tool.newlines_before)
-        self._never = Never((*turn.spellings, *turn.hidden))
+        self._never = Never((*turn.spellings, *turn.hidden, *(() if self._inline else self._tool.hidden)))
         self._lines = Lines()
         self._in_block = False
         self._untouched = True
