@@ -9,15 +9,17 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from vllm_mlx import __version__
-from vllm_mlx.api import door, messages, responses
+from vllm_mlx.api import door, messages, openapi, responses
 from vllm_mlx.api.answer import Codec, answer, error_response, json_response
 from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from vllm_mlx.api.models import model_list, model_of
+from vllm_mlx.api.openapi import takes
 from vllm_mlx.api.protocols import CODECS
 from vllm_mlx.api.record import Recorder
 from vllm_mlx.api.requests import read_body
 from vllm_mlx.api.service import Service
+from vllm_mlx.api.tokenize import DetokenizeRequest, TokenizeRequest, detokenize, tokenize
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine
@@ -43,7 +45,9 @@ def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: R
         _add_generating_route(app, path, codec, service)
     _add_anthropic_routes(app, service)
     _add_response_routes(app, service)
+    _add_token_routes(app, service)
     _add_state_routes(app, service)
+    openapi.install(app)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     door.install(app, config)
@@ -54,14 +58,24 @@ def _add_generating_route(app: FastAPI, path: str, codec: Codec[Any], service: S
     async def endpoint(request: Request) -> Response:
         return await answer(request, service, codec)
 
-    app.add_api_route(path, endpoint, methods=["POST"], response_model=None)
+    app.add_api_route(path, endpoint, methods=["POST"], **takes(codec.wire, stream=True))
+
+
+def _add_token_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/tokenize", **takes(TokenizeRequest))
+    async def tokenize_(request: Request) -> Response:
+        return json_response(tokenize(await read_body(request, service.config.max_request_bytes), service))
+
+    @app.post("/detokenize", **takes(DetokenizeRequest))
+    async def detokenize_(request: Request) -> Response:
+        return json_response(detokenize(await read_body(request, service.config.max_request_bytes), service))
 
 
 def _add_anthropic_routes(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/messages/count_tokens")
-    async def count_tokens(request: Request) -> dict[str, int]:
+    @app.post("/v1/messages/count_tokens", **takes(messages.CountTokensRequest))
+    async def count_tokens(request: Request) -> Response:
         body = await read_body(request, service.config.max_request_bytes)
-        return messages.count_tokens(messages.CountTokensRequest.read(body), service)
+        return json_response(messages.count_tokens(messages.CountTokensRequest.read(body), service))
 
     @app.head("/")
     async def root() -> Response:

@@ -50,7 +50,6 @@ class ChatStream(StreamEncoder):
         self._before = [b'data: %b,"choices":[{"index":%d,"delta":' % (opening, turn.choice) for turn in job.turns]
         self._begun = [False] * len(job.turns)
         self._tokens: list[list[Token]] = [[] for _ in job.turns]
-        self._usage: Usage | None = None
         keys = _REASONING_KEYS[service.config.reasoning_field]
         self._reasoning_keys = () if wire.include_reasoning is False else keys
 
@@ -73,14 +72,12 @@ class ChatStream(StreamEncoder):
         return b""
 
     def finish(self, choice: int, finished: Finished) -> bytes:
-        self._usage = finished.usage if self._usage is None else self._usage + finished.usage
         return self._chunk(choice, {}, finished)
 
     def end(self) -> bytes:
         if not self._wire.wants_usage:
             return DONE
-        assert self._usage is not None
-        return frame({**self._head, "choices": [], "usage": usage_of(self._usage)}) + DONE
+        return frame({**self._head, "choices": [], "usage": usage_of(self._job.usage)}) + DONE
 
     def error(self, error: ApiError) -> bytes:
         return frame(openai_shape(error)) + DONE
@@ -122,14 +119,13 @@ class ChatStream(StreamEncoder):
 
 def whole(job: Job, wire: ChatCompletionRequest, service: Service, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """A `chat.completion` object."""
-    usages = [outcome.finished.usage for outcome in outcomes]
     completion = {
         "id": job.id,
         "object": "chat.completion",
         "created": job.created,
         "model": service.names[0],
         "choices": [_choice(index, outcome, wire, service) for index, outcome in enumerate(outcomes)],
-        "usage": usage_of(sum(usages[1:], usages[0])),
+        "usage": usage_of(job.usage),
     }
     return {**completion, "prompt_token_ids": job.prompt.ids} if wire.return_token_ids else completion
 

@@ -4,38 +4,34 @@ Every protocol encodes the same: batches of events, and one `Finished` a sequenc
 """
 
 import asyncio
-import dataclasses
-import logging
-import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tool_parsers.events import CallAborted, CallEnd, CallStart, Event, Malformed, Text
-from vllm_mlx.api.errors import ApiError, of_engine, server_error
-from vllm_mlx.api.record import Take
+from tool_parsers.events import Event
 from vllm_mlx.chat.conversation import Conversation
-from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import Prompt
 from vllm_mlx.chat.reply import Reply, fold
-from vllm_mlx.engine.interface import EngineError, Generation
-from vllm_mlx.engine.protocol import Delta, Progress, TokenLogprobs
+from vllm_mlx.engine.protocol import TokenLogprobs
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from vllm_mlx.api.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """What a request of any protocol comes down to.
 
-    `sampling` holds only what the client set, by `Sampling` names. `max_tokens` None: all that is left of the
-    context. `logprobs`: how many alternatives each token is reported with (None: none are). `echo` comes before
-    the reply's own text. `call_prefix` begins the id of every call.
+    `prompts` are continued as they are, instead of the conversation, and nothing in their replies is parsed; `n`
+    replies each. `sampling` holds only what the client set, by `Sampling` names. `max_tokens` None: all that
+    is left of the context. `logprobs`: how many alternatives each token is reported with (None: none are). `echo`
+    comes before the reply's own text. `call_prefix` begins the id of every call.
     """
 
     conversation: Conversation
+    prompts: tuple[Prompt, ...] = ()
     model: str | None = None
     stream: bool = False
     n: int = 1
@@ -72,16 +68,6 @@ class Usage:
     @property
     def total(self) -> int:
         return self.prompt + self.completion
-
-    def __add__(self, other: "Usage") -> "Usage":
-        """The usage of one prompt with several replies: the prompt counts once."""
-        assert self.prompt == other.prompt
-        return Usage(
-            self.prompt,
-            max(self.cached, other.cached),
-            self.completion + other.completion,
-            self.reasoning + other.reasoning,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,164 +106,36 @@ class Outcome:
     finished: Finished
 
 
-class Turn:
-    """One sequence of a job.
-
-    `on_close` is called once, when the sequence no longer runs; `end` says then how it went (`abort`: the client
-    left). Times are of `time.monotonic`: `begun` is when the engine took the sequence up, `first` and `last` are its
-    first and latest tokens, `gaps` the seconds between steps.
-    """
-
-    def __init__(
-        self,
-        choice: int,
-        request: GenerationRequest,
-        prompt: Prompt,
-        decoder: TurnDecoder,
-        generation: Generation,
-        *,
-        on_close: Callable[["Turn"], None],
-    ) -> None:
-        self.choice = choice
-        self.request = request
-        self.prompt = prompt
-        self.take: Take | None = None
-        self.cached_tokens = 0
-        self.submitted = time.monotonic()
-        self.begun: float | None = None
-        self.first: float | None = None
-        self.last: float | None = None
-        self.gaps: list[float] = []
-        self.finished: Finished | None = None
-        self.end: Literal["stop", "length", "tool_calls", "error", "abort"] = "abort"
-        self._decoder = decoder
-        self._generation = generation
-        self._on_close = on_close
-        self._calls = 0
-        self._aborted = False
-        self._running = True
-        self._closed = False
-
-    @property
-    def usage(self) -> Usage:
-        """The counts until now."""
-        return Usage(len(self.prompt.ids), self.cached_tokens, self._decoder.tokens, self._decoder.reasoning_tokens)
-
-    async def run(self) -> AsyncGenerator[Batch, None]:
-        """A batch for each step that gave something; the last one has `finished`. Raises `ApiError`."""
-        if self.request.echo:
-            yield Batch(self.choice, [Text(self.request.echo)])
-        try:
-            async for message in self._generation:
-                if self.begun is None:
-                    self.begun = time.monotonic()
-                if isinstance(message, Progress):
-                    continue
-                batch = self._step(message)
-                if batch.events or batch.tokens or batch.finished:
-                    yield batch
-                if batch.finished:
-                    return
-            raise server_error("the engine ended the reply without saying why", "engine_error")
-        except (ApiError, EngineError) as error:
-            self.end = "error"
-            raise (error if isinstance(error, ApiError) else of_engine(error)) from error
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Frees the slot. Harmless after the end."""
-        if self._running:
-            self._running = False
-            self._generation.cancel()
-        if not self._closed:
-            self._closed = True
-            self._on_close(self)
-
-    def _step(self, delta: Delta) -> Batch:
-        """One delta's events; `finished` once the reply is over, by the engine's word or by the text's."""
-        self._note(delta)
-        before = self._decoder.tokens
-        events: list[Event] = []
-        enough = self._accept(self._decoder.feed(delta.tokens, delta.raw), events)
-        tokens = self._tokens(delta, self._decoder.tokens - before)
-        ended = self._decoder.ended
-        if not enough and ended is None and delta.finish is None:
-            return Batch(self.choice, events, tokens)
-        self._running = False
-        if delta.finish is None:
-            self._generation.finish(self._decoder.tokens if ended is None else ended.keep)
-        if not enough:
-            self._accept(self._decoder.finish(), events)
-        limit_hit = delta.finish == "length" and not enough and ended is None
-        if self.take is not None:
-            self.take.end("length" if limit_hit else "stop")
-        self.finished = self._finish(limit_hit, delta.stop_id if ended is None else ended.stop)
-        self.end = self.finished.reason
-        return Batch(self.choice, events, tokens, self.finished)
-
-    def _note(self, delta: Delta) -> None:
-        now = time.monotonic()
-        if self.last is None:
-            self.first = now
-        else:
-            self.gaps.append(now - self.last)
-        self.last = now
-        if self.take is not None:
-            self.take.add(delta)
-        if delta.cached_tokens is not None:
-            self.cached_tokens = delta.cached_tokens
-
-    def _tokens(self, delta: Delta, counted: int) -> list[Token]:
-        if not self.request.wants_tokens:
-            return []
-        logprobs: Sequence[TokenLogprobs | None] = delta.logprobs or [None] * len(delta.tokens)
-        return [Token(*pair) for pair in zip(delta.tokens[:counted], logprobs, strict=False)]
-
-    def _accept(self, events: Sequence[Event], kept: list[Event]) -> bool:
-        """Gives calls their ids and logs what was dropped; True after the only call that the client wants."""
-        for event in events:
-            match event:
-                case CallStart(id=None):
-                    event = dataclasses.replace(event, id=new_call_id(self.request.call_prefix))
-                case CallEnd():
-                    self._calls += 1
-                case CallAborted():
-                    self._aborted = True
-                case Malformed(reason, length, name):
-                    log.warning("dropped %d characters of a call of %s: %s", length, name or "an unknown tool", reason)
-            kept.append(event)
-            if self._calls and not self.request.conversation.tool_choice.parallel:
-                return True
-        return False
-
-    def _finish(self, limit_hit: bool, stop: str | int | None) -> Finished:
-        """How the reply ended; raises `ApiError` when it must not look as if it had ended well."""
-        if limit_hit:
-            return Finished("length", None, self.usage)
-        if self._aborted:
-            raise server_error("the model's reply ended inside a tool call, which must not run", "incomplete_tool_call")
-        if self._calls:
-            return Finished("tool_calls", None, self.usage)
-        if self.request.conversation.tool_choice.mode in ("required", "named"):
-            raise server_error("the model made no tool call although tool_choice asks for one", "tool_call_missing")
-        return Finished("stop", stop, self.usage)
-
-
 class Job:
-    """One accepted request: `n` sequences over one prompt."""
+    """One accepted request: `n` sequences over each of its prompts."""
 
-    def __init__(self, id: str, request: GenerationRequest, prompt: Prompt, turns: Sequence[Turn]) -> None:
+    def __init__(self, id: str, request: GenerationRequest, turns: Sequence["Turn"]) -> None:
         self.id = id
         self.request = request
-        self.prompt = prompt
         self.turns = turns
         self.created = int(time.time())
+
+    @property
+    def prompt(self) -> Prompt:
+        """The first prompt, and for conversations the only one."""
+        return self.turns[0].prompt
 
     @property
     def prompt_tokens(self) -> int:
         """How many tokens the prompt has, known before the engine has seen it."""
         return len(self.prompt.ids)
+
+    @property
+    def usage(self) -> Usage:
+        """The counts until now, of all sequences; each prompt counts once."""
+        usages = [turn.usage for turn in self.turns]
+        firsts = usages[:: self.request.n]
+        return Usage(
+            sum(usage.prompt for usage in firsts),
+            sum(usage.cached for usage in firsts),
+            sum(usage.completion for usage in usages),
+            sum(usage.reasoning for usage in usages),
+        )
 
     @property
     def cached_tokens(self) -> int:
@@ -318,11 +176,11 @@ class Job:
             turn.close()
 
 
-async def _merged(turns: Sequence[Turn]) -> AsyncGenerator[Batch, None]:
+async def _merged(turns: Sequence["Turn"]) -> AsyncGenerator[Batch, None]:
     """Several sequences as one stream."""
     queue: asyncio.Queue[Batch | BaseException | None] = asyncio.Queue()
 
-    async def pump(turn: Turn) -> None:
+    async def pump(turn: "Turn") -> None:
         async for batch in turn.run():
             queue.put_nowait(batch)
 
@@ -346,8 +204,3 @@ async def _merged(turns: Sequence[Turn]) -> AsyncGenerator[Batch, None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def new_call_id(prefix: str) -> str:
-    """An id that no other call has, in any request or any run of the server."""
-    return prefix + secrets.token_hex(12)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 if TYPE_CHECKING:
-    from vllm_mlx.api.generation import Turn
+    from vllm_mlx.api.turn import Turn
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -98,7 +98,8 @@ def _count(line: dict[str, Any], name: str) -> int | None:
 def replay_engine(lines: Sequence[ReplayLine], config: ServeConfig, chat: ChatModel) -> ReplayEngine:
     """Plays `lines` as `config.engine` says. Their requests are rendered here: the same prompt gets its line again."""
     length = min(config.engine.max_model_len or chat.max_model_len, chat.max_model_len)
-    info = EngineInfo(max_model_len=length, vocab_size=0, device="replay", weight_bytes=0)
+    size = chat.tokenizer.backend.get_vocab_size()
+    info = EngineInfo(max_model_len=length, vocab_size=size, device="replay", weight_bytes=0)
     engine = ReplayEngine(
         lines, info, max_num_seqs=config.engine.max_num_seqs, stall_timeout=config.engine_stall_timeout
     )
@@ -109,7 +110,7 @@ def replay_engine(lines: Sequence[ReplayLine], config: ServeConfig, chat: ChatMo
             continue
         try:
             request = codec.decode(codec.wire.read(line.request), service)
-            engine.expect(number, service.render(request.conversation).ids)
+            engine.expect(number, service.prompts(request)[0].ids)
         except ApiError as error:
             log.warning("line %d is played in its turn only: its request is refused: %s", number + 1, error)
     return engine

@@ -49,7 +49,8 @@ class Recorder:
     def begin(self, path: str, body: Any, job: "Job") -> None:
         """Records every sequence of a job."""
         for turn in job.turns:
-            head = {"path": path, "request": body, "prompt": job.prompt.text, "prompt_tokens": job.prompt_tokens}
+            prompt = turn.prompt
+            head = {"path": path, "request": body, "prompt": prompt.text, "prompt_tokens": len(prompt.ids)}
             turn.take = Take(self, head)
 
     def write(self, line: dict[str, Any]) -> None:

@@ -1,18 +1,24 @@
 """What all routes share: settings, the model's text side, the engine. Turns a request into a running job."""
 
+import asyncio
 import dataclasses
 import time
+from collections.abc import Sequence
 
 import msgspec
 
 from vllm_mlx.api.errors import context_length_exceeded, invalid, not_found, of_engine, overloaded
-from vllm_mlx.api.generation import GenerationRequest, Job, Turn
+from vllm_mlx.api.generation import GenerationRequest, Job
 from vllm_mlx.api.metrics import Metrics
 from vllm_mlx.api.record import Recorder
 from vllm_mlx.api.response_store import ResponseStore
-from vllm_mlx.chat.conversation import Conversation
+from vllm_mlx.api.turn import Turn
+from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
 from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import ChatModel, Prompt
+from vllm_mlx.chat.output import OutputParser
+from vllm_mlx.chat.pacing import Pacer
+from vllm_mlx.chat.stops import StopStrings
 from vllm_mlx.chat.template import TemplateError
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine, EngineError
@@ -58,22 +64,26 @@ class Service:
         except TemplateError as error:
             raise invalid(str(error), "messages", "template_error") from error
 
-    def start(self, id: str, request: GenerationRequest, prompt: Prompt | None = None) -> Job:
-        """Submits the sequences of a request, whose conversation is rendered unless it has a prompt of its own.
+    def prompts(self, request: GenerationRequest) -> Sequence[Prompt]:
+        """What the model continues, cut to what the client wants of it. Raises `ApiError` for what does not fit."""
+        prompts = request.prompts or (self.render(request.conversation),)
+        return [self._fitted(prompt, request) for prompt in prompts]
+
+    def start(self, id: str, request: GenerationRequest) -> Job:
+        """Submits the sequences of a request.
 
         Raises:
-            ApiError: the prompt does not fit the context or cannot be rendered, there is no room, or no engine runs.
+            ApiError: a prompt does not fit the context or cannot be rendered, there is no room, or no engine runs.
         """
         self.check_model(request.model)
-        self._check_room(request.n)
-        prompt = self._truncated(self.render(request.conversation) if prompt is None else prompt, request)
-        room = self.max_model_len - len(prompt.ids)
-        if room < 1:
-            raise context_length_exceeded(len(prompt.ids), self.max_model_len)
+        self._check_tokens(request)
+        prompts = self.prompts(request)
+        self._check_room(request.n * len(prompts))
         turns: list[Turn] = []
         try:
-            for choice in range(request.n):
-                generation = self.engine.submit(self._submit(f"{id}-{choice}", choice, request, prompt, room))
+            for choice in range(request.n * len(prompts)):
+                prompt = prompts[choice // request.n]
+                generation = self.engine.submit(self._submit(f"{id}-{choice}", choice, request, prompt))
                 turn = Turn(choice, request, prompt, self._decoder(request, prompt), generation, on_close=self._closed)
                 turns.append(turn)
                 self.live.add(turn)
@@ -81,11 +91,22 @@ class Service:
             for turn in turns:
                 turn.close()
             raise of_engine(error) from error
-        return Job(id, request, prompt, turns)
+        return Job(id, request, turns)
 
     def _closed(self, turn: Turn) -> None:
         self.live.discard(turn)
         self.metrics.ended(turn)
+        # Not now: the end of the reply is still to be sent.
+        asyncio.get_running_loop().call_soon(self._remember, turn)
+
+    def _remember(self, turn: Turn) -> None:
+        """Keeps a whole reply, so that the prompt of the next turn begins with the ids of this one."""
+        if (written := turn.written()) is None:
+            return
+        reply, ids = written
+        calls = tuple(ToolCall(call.id or "", call.name, call.arguments) for call in reply.tool_calls)
+        message = Message("assistant", reply.content or "", reasoning=reply.reasoning, tool_calls=calls)
+        self.chat.remember(turn.request.conversation, turn.prompt, message, ids)
 
     def _check_room(self, wanted: int) -> None:
         settings = self.config.engine
@@ -93,16 +114,31 @@ class Service:
         if len(self.live) + wanted > most:
             raise overloaded(f"{len(self.live)} sequences run or wait already, of at most {most}", "queue_full", 5)
 
-    def _truncated(self, prompt: Prompt, request: GenerationRequest) -> Prompt:
+    def _check_tokens(self, request: GenerationRequest) -> None:
+        size = self.engine.info.vocab_size
+        for name, ids in (
+            ("logit_bias", request.sampling.get("logit_bias", ())),
+            ("stop_token_ids", request.stop_token_ids),
+        ):
+            if unknown := next((id for id in ids if id >= size), None):
+                raise invalid(f"{name}: {unknown} is no token of this model, which has {size}", name)
+
+    def _fitted(self, prompt: Prompt, request: GenerationRequest) -> Prompt:
         """The prompt's last tokens, if the client asked for no more of it; -1: as many as leave room for the reply."""
         keep = request.truncate_prompt
-        if keep is None:
-            return prompt
         if keep == -1:
             keep = max(1, self.max_model_len - (request.max_tokens or 1))
-        return dataclasses.replace(prompt, ids=list(prompt.ids[-keep:]))
+        if keep is not None:
+            prompt = dataclasses.replace(prompt, ids=list(prompt.ids[-keep:]))
+        if len(prompt.ids) >= self.max_model_len:
+            raise context_length_exceeded(len(prompt.ids), self.max_model_len)
+        return prompt
 
     def _decoder(self, request: GenerationRequest, prompt: Prompt) -> TurnDecoder:
+        if request.prompts:
+            parser = OutputParser(None, None, turn=self.chat.family.turn)
+            stops = StopStrings(request.stop, include=request.include_stop)
+            return TurnDecoder(self.chat.detokenizer(), parser, stops, Pacer("value"))
         return self.chat.decoder(
             request.conversation,
             prompt,
@@ -111,10 +147,11 @@ class Service:
             streaming=self.config.tool_call_streaming,
         )
 
-    def _submit(self, id: str, choice: int, request: GenerationRequest, prompt: Prompt, room: int) -> Submit:
+    def _submit(self, id: str, choice: int, request: GenerationRequest, prompt: Prompt) -> Submit:
         sampling = Sampling(**{**self.chat.sampling_defaults, **request.sampling})
-        if sampling.seed is not None and choice:
-            sampling = msgspec.structs.replace(sampling, seed=sampling.seed + choice)
+        if sampling.seed is not None:
+            sampling = msgspec.structs.replace(sampling, seed=sampling.seed + choice % request.n)
+        room = self.max_model_len - len(prompt.ids)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
         return Submit(
             id=id,

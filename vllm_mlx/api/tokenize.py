@@ -1,0 +1,56 @@
+"""`POST /tokenize` and `/detokenize`: what the model reads, as vLLM's routes of the same names say it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from vllm_mlx.api.chat_request import ChatCompletionRequest, decode
+from vllm_mlx.api.completions import known_ids
+from vllm_mlx.api.errors import invalid
+from vllm_mlx.api.requests import WireRequest
+from vllm_mlx.api.service import Service
+
+
+class TokenizeRequest(WireRequest):
+    """The body of `POST /tokenize`: a prompt, or the fields of a chat request that make one."""
+
+    model: str | None = None
+    prompt: str | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+    ignored: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (*ChatCompletionRequest.model_fields, *ChatCompletionRequest.ignored), "read with messages"
+    )
+
+
+class DetokenizeRequest(WireRequest):
+    """The body of `POST /detokenize`."""
+
+    model: str | None = None
+    tokens: list[Annotated[int, Field(ge=0)]]
+
+
+def tokenize(body: Any, service: Service) -> dict[str, Any]:
+    """The token ids of a text, or of a conversation's prompt. Raises `ApiError`."""
+    wire = TokenizeRequest.read(body)
+    service.check_model(wire.model)
+    if (wire.prompt is None) == ("messages" not in body):
+        raise invalid("either prompt or messages must be there, and not both", "prompt")
+    if wire.prompt is None:
+        ids = service.render(decode(ChatCompletionRequest.read(body), service).conversation).ids
+    else:
+        ids = service.chat.encode(wire.prompt, add_special=wire.add_special_tokens is not False)
+    answer = {"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids}
+    if wire.return_token_strs:
+        vocabulary = service.chat.vocabulary
+        answer["token_strs"] = [vocabulary.bytes_of(id).decode(errors="replace") for id in ids]
+    return answer
+
+
+def detokenize(body: Any, service: Service) -> dict[str, Any]:
+    """The text of token ids, control tokens included. Raises `ApiError`."""
+    wire = DetokenizeRequest.read(body)
+    service.check_model(wire.model)
+    return {"prompt": service.chat.decode(known_ids(wire.tokens, "tokens", service))}
