@@ -42,7 +42,7 @@ _NAMESPACE = Markers((NS,))
 _WS = r"[ \t\r\n]*"
 _HEAD = rf"<{_WS}invoke[ \t\r\n]+name{_WS}={_WS}"
 _HEADER = re.compile(rf"""{_HEAD}(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)){_WS}>""")
-_OPEN_QUOTE = re.compile(rf"""{_HEAD}(?:"[^"]*|'[^']*)""")
+_QUOTED_SO_FAR = re.compile(rf"""{_HEAD}(?:"[^"]*(?:"{_WS})?|'[^']*(?:'{_WS})?)""")
 _TAG = re.compile(r"<([^>]*)>")
 _ATTRIBUTES = re.compile(r"invoke[ \t\r\n]+(.+)", re.DOTALL)
 _ANY_NAME = re.compile(rf"""(?:^|\s)name{_WS}={_WS}["']?([^"']*)""")
@@ -80,7 +80,7 @@ def read_tag(source: Source) -> Tag | Literal["wait", "cut"] | None:
         # The namespace token has a ">" of its own.
         window = window[: _NAMESPACE.held_from(window)]
     more_may_come = not full and not source.ended
-    tag = None if more_may_come and _OPEN_QUOTE.fullmatch(window) else _tag(window, start - source.at)
+    tag = None if more_may_come and _QUOTED_SO_FAR.fullmatch(window) else _tag(window, start - source.at)
     return tag or (None if full else unfinished)
 
 
