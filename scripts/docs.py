@@ -10,6 +10,10 @@ import click
 
 import reasoning_parsers
 import tool_parsers
+from vllm_mlx.api.messages import CountTokensRequest
+from vllm_mlx.api.protocols import CODECS
+from vllm_mlx.api.requests import WireRequest
+from vllm_mlx.api.tokenize import DetokenizeRequest, TokenizeRequest
 from vllm_mlx.cli import main
 from vllm_mlx.cli._cases import FAMILIES
 from vllm_mlx.cli._flags import ALIASES
@@ -65,13 +69,39 @@ def _parser_rows(registry: ModuleType) -> Iterable[tuple[str, str, str]]:
         yield f"`{name}`", ", ".join(f"`{alias}`" for alias in registry.aliases(name)), summary
 
 
+def api_page() -> str:
+    """Every field of a request: whether it acts, is ignored, or is refused."""
+    parts = ["# Request fields"]
+    parts.append(
+        "A field that acts is checked: a wrong type or a value out of range is a 400 that names it. Null and missing "
+        "are the same. A refused field is a 400 unless it is null, false or empty. A field that is not here does "
+        "nothing, and the log says so once."
+    )
+    wires: dict[type[WireRequest], list[str]] = {}
+    for path, wire in [*((path, codec.wire) for path, codec in CODECS.items()), *OTHER_BODIES]:
+        wires.setdefault(wire, []).append(f"`{path}`")
+    for wire, paths in wires.items():
+        rows = [
+            *((f"`{name}`", "acts", field.description or "") for name, field in sorted(wire.model_fields.items())),
+            *((f"`{name}`", "ignored", why) for name, why in sorted(wire.ignored.items())),
+            *((f"`{name}`", "refused", why) for name, why in sorted(wire.refused.items())),
+        ]
+        parts += [f"## POST {', '.join(paths)}", table(("Field", "", "Note"), rows)]
+    return "\n\n".join(parts)
+
+
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [titles, ["---"] * len(titles), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-PAGES = {"flags.md": flags_page, "parsers.md": parsers_page}
+PAGES = {"api.md": api_page, "flags.md": flags_page, "parsers.md": parsers_page}
+OTHER_BODIES: list[tuple[str, type[WireRequest]]] = [
+    ("/v1/messages/count_tokens", CountTokensRequest),
+    ("/tokenize", TokenizeRequest),
+    ("/detokenize", DetokenizeRequest),
+]
 
 
 def write_or_check(check: bool) -> int:

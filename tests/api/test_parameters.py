@@ -107,6 +107,13 @@ async def test_a_stop_token_is_reported(serving, chat):
     assert completion["usage"]["completion_tokens"] == len(ids) - 1
 
 
+async def test_the_end_of_a_turn_is_no_stop_of_the_client(serving, chat):
+    async with serving([*chat.encode(THOUGHT + "x"), chat.stop_ids[0]]) as client:
+        choice = (await ask(client))["choices"][0]
+    assert choice["finish_reason"] == "stop"
+    assert "stop_reason" not in choice
+
+
 @pytest.mark.parametrize(("include", "content"), [(True, "one STOP"), (False, "one ")])
 async def test_the_stop_string_may_stay(serving, include, content):
     async with serving(list(THOUGHT + "one STOP two")) as client:

@@ -80,7 +80,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a sequence ended. `stop` is the stop string or the stop token's id that ended it, if one did."""
+    """How a sequence ended. `stop` is what ended it of what the client gave: a stop string, a stop token's id."""
 
     reason: Literal["stop", "length", "tool_calls"]
     stop: str | int | None

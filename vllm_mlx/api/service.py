@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -23,6 +25,8 @@ from vllm_mlx.chat.template import TemplateError
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine, EngineError
 from vllm_mlx.engine.protocol import Sampling, Submit, Thinking
+
+log = logging.getLogger(__name__)
 
 
 class Service:
@@ -83,8 +87,10 @@ class Service:
         try:
             for choice in range(request.n * len(prompts)):
                 prompt = prompts[choice // request.n]
-                generation = self.engine.submit(self._submit(f"{id}-{choice}", choice, request, prompt))
-                turn = Turn(choice, request, prompt, self._decoder(request, prompt), generation, on_close=self._closed)
+                name = f"{id}-{choice}"
+                generation = self.engine.submit(self._submit(name, choice, request, prompt))
+                decoder = self._decoder(request, prompt)
+                turn = Turn(choice, request, prompt, decoder, generation, on_close=partial(self._closed, name))
                 turns.append(turn)
                 self.live.add(turn)
         except EngineError as error:
@@ -93,9 +99,10 @@ class Service:
             raise of_engine(error) from error
         return Job(id, request, turns)
 
-    def _closed(self, turn: Turn) -> None:
+    def _closed(self, name: str, turn: Turn) -> None:
         self.live.discard(turn)
         self.metrics.ended(turn)
+        log.info("%s: %s", name, turn.summary())
         # Not now: the end of the reply is still to be sent.
         asyncio.get_running_loop().call_soon(self._remember, turn)
 

@@ -66,6 +66,16 @@ class Turn:
         """The counts until now."""
         return Usage(len(self.prompt.ids), self.cached_tokens, self._decoder.tokens, self._decoder.reasoning_tokens)
 
+    def summary(self) -> str:
+        """How it went, for the log: numbers only."""
+        usage = self.usage
+        parts = [f"{self.end}, {usage.prompt} prompt tokens ({usage.cached} cached), {usage.completion} generated"]
+        if self.first is not None and self.last is not None:
+            parts.append(f"first after {self.first - self.submitted:.2f} s")
+            if self.gaps and self.last > self.first:
+                parts.append(f"then {len(self.gaps) / (self.last - self.first):.1f} steps/s")
+        return ", ".join(parts)
+
     def written(self) -> tuple[Reply, list[int]] | None:
         """The reply and all of its token ids, if it is whole: nothing cut it short, and nothing was added to it."""
         request = self.request
@@ -124,7 +134,8 @@ class Turn:
         limit_hit = delta.finish == "length" and not enough and ended is None
         if self.take is not None:
             self.take.end("length" if limit_hit else "stop")
-        self.finished = self._finish(limit_hit, delta.stop_id if ended is None else ended.stop)
+        stop_id = delta.stop_id if delta.stop_id in self.request.stop_token_ids else None
+        self.finished = self._finish(limit_hit, stop_id if ended is None else ended.stop)
         self.end = self.finished.reason
         return Batch(self.choice, events, tokens, self.finished)
 
