@@ -1,4 +1,4 @@
-.PHONY: demo test setup check docs lock clean
+.PHONY: demo test setup check docs lock fuzz clean
 
 demo: ## serve the built-in model on 127.0.0.1:8000; more flags in ARGS
 	@scripts/setup
@@ -17,6 +17,9 @@ check: setup ## lint, types, generated docs
 
 docs: setup ## write the generated tables of docs/ again
 	@.venv/bin/python scripts/docs.py
+
+fuzz: setup ## the property tests with big numbers
+	@VLLM_MLX_FUZZ=200000 scripts/test tests/properties
 
 lock: ## write the lock files again from pyproject.toml (needs uv)
 	@scripts/lock

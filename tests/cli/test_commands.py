@@ -39,6 +39,25 @@ def test_parse_needs_no_mlx(tmp_path: Path) -> None:
     assert modules_of("parse", str(text)).isdisjoint({"mlx", "mlx_lm", "numpy", "transformers", "fastapi"})
 
 
+def test_the_api_process_imports_neither_mlx_nor_transformers() -> None:
+    code = """
+import sys
+from vllm_mlx import demo, hub
+from vllm_mlx.api.app import create_app
+from vllm_mlx.chat.model import ChatModel
+from vllm_mlx.cli import _launch, _model, replay, serve
+from vllm_mlx.config import EngineConfig, ServeConfig
+from vllm_mlx.engine.client import EngineClient
+config = ServeConfig(EngineConfig(str(demo.path())), served_model_name=("demo",))
+create_app(config, ChatModel.load(demo.path()), EngineClient(config.engine))
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stdout.split())
+    assert "fastapi" in loaded
+    assert loaded.isdisjoint({"mlx", "mlx.core", "mlx_lm", "transformers", "torch"})
+
+
 def test_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "vllm_mlx.cli", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -83,6 +83,8 @@ def test_every_alias_means_a_flag() -> None:
     "args",
     [
         ["demo", "--served-model-name", "a", "b", "--seed", "3"],
+        ["--model", "demo", "--served-model-name", "a", "b", "--seed", "3"],
+        ["--seed", "3", "--model=demo", "--served-model-name", "a", "b"],
         ["demo", "--served_model_name", "a", "--served-model-name=b", "--seed=3"],
         ["--served-model-name", "a", "--served-model-name", "b", "--seed", "3", "demo"],
     ],

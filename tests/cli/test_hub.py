@@ -147,6 +147,15 @@ def test_local_folders(resolve: Resolver, hub: HubServer, tmp_path: Path) -> Non
     assert "a file, not a model folder" in resolve("~/org/tiny/config.json").stderr
 
 
+def test_offline_says_so(resolve: Resolver, hub: HubServer) -> None:
+    resolve.environ["HF_HUB_OFFLINE"] = "1"
+    done = resolve("org/tiny")
+    assert done.returncode == 1
+    assert "org/tiny cannot be downloaded now, and is not whole in the cache" in done.stderr
+    assert "offline" in done.stderr.lower()
+    assert hub.requests == []
+
+
 def test_a_bare_name_lists_what_is_there(resolve: Resolver, hub: HubServer) -> None:
     done = resolve("dmeo")
     assert done.returncode == 1

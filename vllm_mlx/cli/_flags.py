@@ -48,8 +48,13 @@ class FlagCommand(click.Command):
                 result.append(word)
                 continue
             name, equals, value = _spelling(word)
-            result.append(name + equals + value)
             option = options.get(name)
+            if name == "--model" and option is None and (equals or rest):
+                # Other servers have a flag for what is an argument here.
+                result.append(value if equals else rest.pop(0))
+                given = True
+                continue
+            result.append(name + equals + value)
             if option is None or option.is_flag:
                 continue
             if not equals and rest:
