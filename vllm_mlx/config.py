@@ -55,6 +55,7 @@ class ServeConfig:
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = setting(
         "reasoning_content", "Where chat completions put the thoughts."
     )
+    restore_reasoning: bool = setting(True, "Put the model's thoughts back where a client leaves them out.")
     tool_call_streaming: Literal["value", "parameter", "call"] = setting(
         "value", "How eagerly a call's arguments are sent: as they are written, whole parameters, or whole calls."
     )

@@ -54,8 +54,9 @@ class ChatModel:
         special: Mapping[str, str] | None = None,
         generation: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        restore_reasoning: bool = True,
     ) -> None:
-        """`special` names tokens by role (`bos_token`, ...); the rest are the model's JSON files."""
+        """`special` names tokens by role (`bos_token`, ...); `generation` and `config` are the model's JSON files."""
         special, generation, config = special or {}, generation or {}, config or {}
         self.tokenizer = tokenizer
         self.template = template
@@ -82,6 +83,7 @@ class ChatModel:
             markers=(*(self.thought or ()), *(tools.markers if tools else ())),
             ends=[tokenizer.decode([token]) for token in self.stop_ids],
             late_system=family.late_system,
+            restore_reasoning=restore_reasoning,
         )
         silent = (family.turn.begin, special.get("bos_token"), special.get("pad_token"))
         self.drop_ids = frozenset(
@@ -97,6 +99,7 @@ class ChatModel:
         reasoning_parser: str = "auto",
         chat_template: str | None = None,
         trust_remote_code: bool = False,
+        restore_reasoning: bool = True,
     ) -> "ChatModel":
         """Reads tokenizer, template and configs. A parser is `auto`, `none` or a name.
 
@@ -119,7 +122,15 @@ class ChatModel:
         except KeyError as error:
             raise ModelError(str(error.args[0])) from error
         generation, config = _read(folder / "generation_config.json"), _read(folder / "config.json")
-        return cls(tokenizer, template, family, special=special, generation=generation, config=config)
+        return cls(
+            tokenizer,
+            template,
+            family,
+            special=special,
+            generation=generation,
+            config=config,
+            restore_reasoning=restore_reasoning,
+        )
 
     def render(self, conversation: Conversation) -> Prompt:
         """Renders and tokenizes.
@@ -136,6 +147,10 @@ class ChatModel:
         without the stop token, and not for a reply that a stop string or a broken call cut short.
         """
         self.writer.remember(conversation, prompt, reply, tokens)
+
+    def remember_thought(self, conversation: Conversation, reply: Message) -> None:
+        """Keeps the thought of any reply, also of one that was cut: it is put back for clients that leave it out."""
+        self.writer.remember_thought(conversation, reply)
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         """Ids of plain text, added tokens included; `add_special` puts the tokenizer's own begin of text before it."""

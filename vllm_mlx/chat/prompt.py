@@ -9,6 +9,7 @@ from vllm_mlx.chat.conversation import Conversation, Message, lift_thought, norm
 from vllm_mlx.chat.family import thinking_kwargs
 from vllm_mlx.chat.marks import END, MARK, Marked, Spellings, unmark
 from vllm_mlx.chat.template import ChatTemplate, TemplateError
+from vllm_mlx.chat.thoughts import Thoughts
 from vllm_mlx.chat.tokenizer import Tokenizer
 from vllm_mlx.chat.transcript import Beginning, Cut, Transcripts
 
@@ -23,12 +24,14 @@ class Prompt:
     """A rendered conversation. `thinking_open`: its tail leaves a thought open.
 
     `text` is what the template writes; where the ids are those that the model wrote, theirs may differ in layout.
+    `restored`: how many messages got a thought back that their client had left out.
     """
 
     text: str
     ids: list[int]
     thinking_open: bool
     marked: str = field(repr=False)
+    restored: int = 0
 
 
 class PromptWriter:
@@ -43,6 +46,7 @@ class PromptWriter:
         markers: Sequence[str],
         ends: Sequence[str],
         late_system: bool,
+        restore_reasoning: bool = True,
     ) -> None:
         """
         Args:
@@ -50,6 +54,7 @@ class PromptWriter:
             markers: all markers that templates may look for in a text.
             ends: the tokens that end a turn.
             late_system: the template writes later system messages in their place.
+            restore_reasoning: thoughts that clients leave out are put back.
         """
         self._tokenizer = tokenizer
         self._template = template
@@ -57,7 +62,8 @@ class PromptWriter:
         self._ends = ends
         self._late_system = late_system
         self._spellings = Spellings((*tokenizer.added, *markers))
-        self._transcripts = Transcripts()
+        self._transcripts = Transcripts(restore_reasoning=restore_reasoning)
+        self._thoughts = Thoughts() if restore_reasoning else None
 
     def render(self, conversation: Conversation) -> Prompt:
         """Renders and tokenizes.
@@ -65,7 +71,9 @@ class PromptWriter:
         Raises:
             TemplateError: the template refuses the conversation.
         """
-        text = self._marked(self._prepared(conversation))
+        normalised = self._normalised(conversation)
+        prepared = self._restored(normalised)
+        text = self._marked(prepared)
         ids: list[int] = []
         rest = text
         for known in self._transcripts.beginnings(text):
@@ -77,7 +85,14 @@ class PromptWriter:
             cuts = [*self._last_cuts(text, ids), *(self._first_cuts(text, ids) if rest is text else ())]
             self._transcripts.learn(text, ids, cuts)
         whole = unmark(text)
-        return Prompt(whole.text, ids, self._thinking_open(whole), text)
+        pairs = zip(normalised.messages, prepared.messages, strict=True)
+        restored = sum(bool(after.reasoning) > bool(before.reasoning) for before, after in pairs)
+        return Prompt(whole.text, ids, self._thinking_open(whole), text, restored)
+
+    def remember_thought(self, conversation: Conversation, reply: Message) -> None:
+        """Keeps the thought of a reply, whole or not: when it comes back without it, it is put back."""
+        if self._thoughts is not None:
+            self._thoughts.remember(self._normalised(conversation).messages, self._lifted(reply))
 
     def remember(self, conversation: Conversation, prompt: Prompt, reply: Message, tokens: Sequence[int]) -> None:
         """Keeps a whole reply: when it comes back, `tokens` take the place of what the template makes of it.
@@ -90,8 +105,8 @@ class PromptWriter:
         """
         if conversation.continue_final_message or not self._tokenizer.concatenates:
             return
-        prepared = self._prepared(conversation)
-        reply = lift_thought(reply, self._thought) if self._thought else reply
+        prepared = self._restored(self._normalised(conversation))
+        reply = self._lifted(reply)
         self._transcripts.remember(prepared, reply)
         history = replace(prepared, messages=(*prepared.messages, reply), add_generation_prompt=False)
         text = self._marked(history)
@@ -108,11 +123,19 @@ class PromptWriter:
         end = next((end for end in self._ends if bare.endswith(end)), None)
         return len(text) if end is None else len(bare) - len(end)
 
-    def _prepared(self, conversation: Conversation) -> Conversation:
+    def _lifted(self, reply: Message) -> Message:
+        return lift_thought(reply, self._thought) if self._thought else reply
+
+    def _normalised(self, conversation: Conversation) -> Conversation:
         messages = normalise(conversation.messages, thought=self._thought, late_system=self._late_system)
         if not messages:
             raise TemplateError("a conversation needs at least one message")
-        return self._transcripts.restore(replace(conversation, messages=tuple(messages)))
+        return replace(conversation, messages=tuple(messages))
+
+    def _restored(self, normalised: Conversation) -> Conversation:
+        if self._thoughts is not None:
+            normalised = replace(normalised, messages=self._thoughts.restore(normalised.messages))
+        return self._transcripts.restore(normalised)
 
     def _marked(self, conversation: Conversation) -> str:
         """The rendered text of a prepared conversation, with its marks."""

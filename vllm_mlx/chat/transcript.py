@@ -47,8 +47,13 @@ class Cut:
 class Transcripts:
     """What is known of the conversations of a model."""
 
-    def __init__(self, *, max_tokens: int = 8_000_000, max_entries: int = 4096) -> None:
-        """`max_tokens`: how many ids are kept at most, 4 bytes each."""
+    def __init__(self, *, max_tokens: int = 8_000_000, max_entries: int = 4096, restore_reasoning: bool = True) -> None:
+        """
+        Args:
+            max_tokens: how many ids are kept at most, 4 bytes each.
+            restore_reasoning: a reply is known again also without its thought.
+        """
+        self._restore_reasoning = restore_reasoning
         self._max_tokens = max_tokens
         self._max_entries = max_entries
         self._replies: OrderedDict[bytes, Message] = OrderedDict()
@@ -66,7 +71,7 @@ class Transcripts:
             if message.role == "assistant":
                 key = history.key(message)
                 known = self._replies.get(key)
-                if known is not None and _same_thought(message, known):
+                if known is not None and self._same_thought(message, known):
                     self._replies.move_to_end(key)
                     message = known
             history.add(message)
@@ -107,6 +112,11 @@ class Transcripts:
                 self._put(digest, Beginning(length, known.count, known.closed, whole))
         while self._known and (self.tokens > self._max_tokens or len(self._known) > self._max_entries):
             self._drop(next(iter(self._known)))
+
+    def _same_thought(self, message: Message, known: Message) -> bool:
+        if not message.reasoning and self._restore_reasoning:
+            return True
+        return (message.reasoning or "").strip() == (known.reasoning or "").strip()
 
     def _put(self, digest: bytes, new: Beginning) -> None:
         if digest in self._known:
@@ -174,10 +184,6 @@ def _by_value(value: Any) -> Any:
 def _bytes(value: Any) -> bytes:
     text = json.dumps(value, sort_keys=True, default=str)
     return f"{len(text)}:{text}".encode()
-
-
-def _same_thought(message: Message, known: Message) -> bool:
-    return not message.reasoning or message.reasoning.strip() == (known.reasoning or "").strip()
 
 
 def _digests(text: str, lengths: Sequence[int]) -> Iterator[tuple[int, bytes]]:

@@ -79,6 +79,7 @@ def load_chat(config: ServeConfig) -> ChatModel:
             reasoning_parser=config.reasoning_parser,
             chat_template=config.chat_template,
             trust_remote_code=config.engine.trust_remote_code,
+            restore_reasoning=config.restore_reasoning,
         )
     except ModelError as error:
         raise click.UsageError(str(error)) from error
