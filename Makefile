@@ -18,8 +18,9 @@ check: setup ## lint, types, generated docs
 docs: setup ## write the generated tables of docs/ again
 	@.venv/bin/python scripts/docs.py
 
-fuzz: setup ## the property tests with big numbers
+fuzz: setup ## the property tests with big numbers, and five minutes of requests to every route
 	@VLLM_MLX_FUZZ=200000 scripts/test tests/properties
+	@VLLM_MLX_FUZZ_REQUESTS=300 scripts/test tests/api/test_fuzz.py
 
 lock: ## write the lock files again from pyproject.toml (needs uv)
 	@scripts/lock

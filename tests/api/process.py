@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-LIFETIME = 300
+LIFETIME = 900
 MAIN = f"""
 import os, threading
 timer = threading.Timer({LIFETIME}, os._exit, [9])

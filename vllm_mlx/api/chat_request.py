@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vllm_mlx.api.content import arguments_text, text_of, tool_of
+from vllm_mlx.api.content import CONTENT_SCHEMA, arguments_text, text_of, tool_of
 from vllm_mlx.api.errors import invalid, unsupported
 from vllm_mlx.api.fields import GenerationFields
 from vllm_mlx.api.generation import GenerationRequest
@@ -19,7 +19,11 @@ class WireFunctionCall(Wire):
     """The function part of a tool call that the client sends back."""
 
     name: str = Field(min_length=1)
-    arguments: Any = Field(None, description="A string with JSON, or an object.")
+    arguments: Any = Field(
+        None,
+        description="A string with JSON, or an object.",
+        json_schema_extra={"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}]},
+    )
 
 
 class WireToolCall(Wire):
@@ -34,7 +38,7 @@ class WireMessage(Wire):
     """A message of the history."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Any = Field(None, description="A string, null or a list of text parts.")
+    content: Any = Field(None, description="A string, null or a list of text parts.", json_schema_extra=CONTENT_SCHEMA)
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -55,7 +59,11 @@ class ChatCompletionRequest(GenerationFields):
 
     messages: list[WireMessage] = Field(min_length=1)
     tools: list[WireTool] | None = None
-    tool_choice: Any = Field(None, description="none, auto, required, or an object that names a function.")
+    tool_choice: Any = Field(
+        None,
+        description="none, auto, required, or an object that names a function.",
+        json_schema_extra={"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object"}, {"type": "null"}]},
+    )
     parallel_tool_calls: bool | None = Field(None, description="false: the reply ends after its first call.")
     max_completion_tokens: int | None = Field(None, ge=1, description="Goes before max_tokens.")
     logprobs: bool | None = None

@@ -20,11 +20,21 @@ from vllm_mlx.chat.model import Prompt
 
 MOST_PROMPTS = 128
 
+_TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
+_IDS: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+
+
+def _several(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item, "minItems": 1, "maxItems": MOST_PROMPTS}
+
 
 class CompletionRequest(GenerationFields):
     """The body of `POST /v1/completions`."""
 
-    prompt: Any = Field(description="A string, token ids, or a list of either.")
+    prompt: Any = Field(
+        description="A string, token ids, or a list of either.",
+        json_schema_extra={"anyOf": [_TEXT, _IDS, _several(_TEXT), _several(_IDS)]},
+    )
     echo: bool | None = Field(None, description="The prompt comes before the reply.")
     logprobs: int | None = Field(None, ge=0, le=20, description="Alternatives for each token.")
     add_special_tokens: bool | None = Field(None, description="false: no begin-of-text token before a string.")

@@ -9,6 +9,22 @@ from vllm_mlx.chat.conversation import Tool
 
 _TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 
+CONTENT_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "null"},
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+                "required": ["type", "text"],
+            },
+        },
+    ]
+}
+"""What `text_of` takes, for the description of the API."""
+
 
 def text_of(content: Any, param: str) -> str:
     """A string, null or a list of text parts, as one string: parts are joined with nothing between them.
