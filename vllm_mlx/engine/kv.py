@@ -32,6 +32,22 @@ def length(caches: Caches) -> int:
     return next(_leaves(caches)).offset
 
 
+def token_bytes(caches: Caches) -> int:
+    """Bytes that a token takes in cuttable caches that hold something."""
+    return sum(
+        array.nbytes // array.shape[2]
+        for leaf in _leaves(caches)
+        for array in (leaf.keys, leaf.values)
+        if array is not None
+    )
+
+
+def capacity(caches: Caches) -> int:
+    """Tokens that there are buffers for; 0 where there are none yet."""
+    keys = next(_leaves(caches)).keys
+    return 0 if keys is None else keys.shape[2]
+
+
 def trim(caches: Caches, count: int) -> None:
     """Forgets all but the first `count` tokens; the buffers stay."""
     for leaf in _leaves(caches):
