@@ -17,9 +17,8 @@ is declared, stands at the start of a line, outside code fences, and has a body.
 import re
 from typing import ClassVar
 
-from tool_parsers.base import Grammar, Verdict
-from tool_parsers.scan import Lines, Source
-from tool_parsers.tagged import LONGEST_TAG, Head, HeadOr, TaggedParser, Tags
+from tool_parsers.scan import Source
+from tool_parsers.tagged import LONGEST_TAG, Head, HeadOr, PlainTagsParser, Tags
 from tool_parsers.values import ValueTags
 
 OPEN = "<tool_call>"
@@ -32,7 +31,7 @@ PARAMETER_END = "</parameter>"
 _NAME = re.compile(r"[^<>\n]*")
 
 
-class Qwen3Coder(TaggedParser):
+class Qwen3Coder(PlainTagsParser):
     """The Qwen3-Coder format (see the module)."""
 
     tags: ClassVar[Tags] = Tags((OPEN,), (CLOSE,), (FUNCTION,), (FUNCTION_END,), (PARAMETER,), (PARAMETER_END,))
@@ -57,26 +56,6 @@ class Qwen3Coder(TaggedParser):
     def speaks(cls, template: str) -> bool:
         return FUNCTION in template and PARAMETER in template
 
-    def judge(self, text: str, lines: Lines, *, ended: bool) -> Verdict | None:
-        if not text.startswith(FUNCTION):
-            return super().judge(text, lines, ended=ended)
-        source = Source()
-        source.push(text)
-        source.ended = ended
-        bare = self._bare(source, lines)
-        return None if bare is None else Verdict("call") if bare else Verdict("text", len(FUNCTION))
-
-    def _bare(self, source: Source, lines: Lines) -> bool | None:
-        """Whether a function without a wrapper begins at the place of reading; None: more text must tell."""
-        if not lines.blank or lines.fenced:
-            return False
-        head = self._read_head(source, FUNCTION)
-        if head == "wait":
-            return None
-        if not isinstance(head, Head) or self._schemas is None or not self._declared(head.name):
-            return False
-        return source.follows(source.at + head.length, PARAMETER, FUNCTION_END)
-
     def _read_head(self, source: Source, tag: str) -> HeadOr:
         start = source.at + len(tag)
         name = _NAME.match(source.text, start, start + LONGEST_TAG)
@@ -86,16 +65,3 @@ class Qwen3Coder(TaggedParser):
         if name.end() < len(source.text):
             return None
         return "cut" if source.ended else "wait"
-
-    def _no_head(self, tag: str) -> Grammar:
-        """These tags are ordinary text: what begins like one is a word."""
-        yield from ()
-        self._emit_text(self._source.take(len(tag)))
-
-    def _unwrapped(self, tag: str) -> Grammar:
-        while (bare := self._bare(self._source, self._lines)) is None:
-            yield
-        if bare:
-            yield from super()._unwrapped(tag)
-        else:
-            yield from self._no_head(tag)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tool_parsers.arguments import coerce
-from tool_parsers.base import Call, Grammar
+from tool_parsers.base import Call, Grammar, Verdict
 from tool_parsers.blocks import BlockParser
 from tool_parsers.events import BlockStart, Malformed
 from tool_parsers.json_text import write_string
-from tool_parsers.scan import Markers, Source
+from tool_parsers.scan import Lines, Markers, Source
 from tool_parsers.schema import Kind, Types
 from tool_parsers.values import Value, ValueTags
 
@@ -52,8 +52,11 @@ class TaggedParser(BlockParser):
     value_tags: ClassVar[ValueTags]
     heads: ClassVar[tuple[str, ...]] = ()
     """What every tag begins with, where a format has that."""
+    value_class: ClassVar[type[Value]] = Value
     python_none: ClassVar[bool] = False
     """The template prints null as `None`."""
+    undeclared_as_text: ClassVar[bool] = True
+    """A value without a schema is its text; else its natural JSON value."""
 
     def _read_head(self, source: Source, tag: str) -> HeadOr:
         """The opening tag that begins with `tag` at the place of reading; "cut": the text ended in it; None: none."""
@@ -168,9 +171,9 @@ class TaggedParser(BlockParser):
 
     def _parameter(self, call: Call | None, head: Head) -> Generator[None, None, bool]:
         types = self._schema(call.name).property(head.name).types if call else Types(declared=False)
-        text = head.string if head.string is not None else types.only_string or not types.declared
+        text = self._is_text(types, head)
         streamed = call if call and text and head.name not in call.arguments else None
-        value = Value(self._source, self.value_tags, streamed)
+        value = self.value_class(self._source, self.value_tags, streamed)
         if streamed:
             streamed.send(streamed.arguments.open_string(head.name))
         if not (yield from value.read(frozenset() if text else _containers(types, head))):
@@ -184,7 +187,58 @@ class TaggedParser(BlockParser):
 
     def _json(self, text: str, types: Types, head: Head) -> str:
         """The JSON of a value that is not certainly a string."""
-        return coerce(text, types, undeclared_as_text=True, python_none=self.python_none)
+        return coerce(text, types, undeclared_as_text=self.undeclared_as_text, python_none=self.python_none)
+
+    def _is_text(self, types: Types, head: Head) -> bool:
+        """Whether a value is a string whatever it looks like."""
+        if head.string is not None:
+            return head.string
+        return types.only_string or (self.undeclared_as_text and not types.declared)
+
+
+class PlainTagsParser(TaggedParser):
+    """A format whose invoke and parameter tags are ordinary text.
+
+    Outside a block an invoke counts only if it is declared, stands alone at the start of a line, outside code fences,
+    and has a body. What begins like a tag and is none is a word.
+    """
+
+    def judge(self, text: str, lines: Lines, *, ended: bool) -> Verdict | None:
+        tag = self._tag_at(text, ended=ended)
+        if tag is None or tag not in self.tags.invoke:
+            return super().judge(text, lines, ended=ended)
+        source = Source()
+        source.push(text)
+        source.ended = ended
+        bare = self._bare(source, lines, tag)
+        return None if bare is None else Verdict("call") if bare else Verdict("text", len(tag))
+
+    def _bare(self, source: Source, lines: Lines, tag: str) -> bool | None:
+        """Whether an invoke without a wrapper begins at the place of reading; None: more text must tell."""
+        if not lines.blank or lines.fenced:
+            return False
+        head = self._read_head(source, tag)
+        if head == "wait":
+            return None
+        if not isinstance(head, Head) or self._schemas is None or not self._declared(head.name):
+            return False
+        return self._has_body(source, source.at + head.length)
+
+    def _has_body(self, source: Source, at: int) -> bool | None:
+        """Whether a parameter or the end of the invoke stands at `at`."""
+        return source.follows(at, *self.tags.parameter, *self.tags.invoke_end)
+
+    def _no_head(self, tag: str) -> Grammar:
+        yield from ()
+        self._emit_text(self._source.take(len(tag)))
+
+    def _unwrapped(self, tag: str) -> Grammar:
+        while (bare := self._bare(self._source, self._lines, tag)) is None:
+            yield
+        if bare:
+            yield from super()._unwrapped(tag)
+        else:
+            yield from self._no_head(tag)
 
 
 def _containers(types: Types, head: Head) -> frozenset[Kind]:

@@ -117,7 +117,7 @@ class Value:
         if tag in tags.closers:
             return (yield from self._closer(tag))
         if tag in tags.openers:
-            self._depth += 1
+            self._depth += yield from self._opens(tag)
         if tag in tags.ends and not self._wrappers and (yield from self._call_ends(tag)):
             return True
         self._wrappers += any(tag == opener for opener, _ in tags.wrappers)
@@ -151,7 +151,7 @@ class Value:
         """A closer inside an open element belongs to it; one that structure follows is the end."""
         source = self._source
         after = len(closer)
-        while (end := source.follows(source.at + after, *self._tags.followers)) is None:
+        while (end := self._structure_follows(source.at + after)) is None:
             yield
         end = end or (source.ended and not source.text[source.at + after :].strip(WHITESPACE))
         if end and not self._depth:
@@ -162,6 +162,15 @@ class Value:
         self._depth = max(0, self._depth - 1)
         self._keep(after)
         return False
+
+    def _opens(self, opener: str) -> Generator[None, None, bool]:
+        """Whether the opener at the place of reading is one."""
+        yield from ()
+        return True
+
+    def _structure_follows(self, at: int) -> bool | None:
+        """Whether what stands at `at` shows that the value has ended; None: more text must tell."""
+        return self._source.follows(at, *self._tags.followers)
 
     def _call_ends(self, end: str) -> Generator[None, None, bool]:
         """The end of a call proves that the value ended before."""

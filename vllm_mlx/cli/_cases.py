@@ -9,7 +9,7 @@ from typing import Any
 from tool_parsers.base import ToolSchema
 from tool_parsers.events import Event
 from vllm_mlx.chat.family import MINIMAX_TURN
-from vllm_mlx.chat.output import OutputParser, TurnTokens, parser_classes
+from vllm_mlx.chat.output import OutputParser, parser_classes
 from vllm_mlx.chat.reply import Reply, fold
 
 FAMILIES = {
@@ -43,8 +43,8 @@ class Setup:
     def read(self, pieces: Sequence[str]) -> Reply:
         """The reply that a text is, fed piece by piece."""
         tool, reasoning = parser_classes(self.tool_parser, self.reasoning_parser)
-        turn = MINIMAX_TURN if "minimax" in f"{self.tool_parser} {self.reasoning_parser}" else TurnTokens()
-        parser = OutputParser(tool, reasoning, tools=self.tools, thinking_open=self.thinking_open, turn=turn)
+        # No template here tells whose turn tokens these are; none reaches a client, whatever the parsers.
+        parser = OutputParser(tool, reasoning, tools=self.tools, thinking_open=self.thinking_open, turn=MINIMAX_TURN)
         events: list[Event] = []
         for piece in pieces:
             events += parser.feed(piece)
