@@ -72,7 +72,7 @@ async def answer(http: Request, service: Service, codec: Codec[W]) -> Response:
     body = await read_body(http, service.config.max_request_bytes)
     wire = codec.wire.read(body)
     request = codec.decode(wire, service)
-    job = service.start(codec.prefix + secrets.token_hex(12), request)
+    job = await service.start(codec.prefix + secrets.token_hex(12), request)
     if service.recorder is not None:
         service.recorder.begin(http.url.path, body, job)
     if request.stream:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -27,6 +28,7 @@ from vllm_mlx.engine.interface import Engine
 
 def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: Recorder | None = None) -> FastAPI:
     """The application. The engine starts and ends with it."""
+    service = Service(config, chat, engine, recorder)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
@@ -36,11 +38,11 @@ def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: R
             yield
         finally:
             await engine.close()
+            service.close()
             if recorder is not None:
                 recorder.close()
 
     app = FastAPI(title="vllm-mlx", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    service = Service(config, chat, engine, recorder)
     for path, codec in CODECS.items():
         _add_generating_route(app, path, codec, service)
     _add_anthropic_routes(app, service)
@@ -64,18 +66,21 @@ def _add_generating_route(app: FastAPI, path: str, codec: Codec[Any], service: S
 def _add_token_routes(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", **takes(TokenizeRequest))
     async def tokenize_(request: Request) -> Response:
-        return json_response(tokenize(await read_body(request, service.config.max_request_bytes), service))
+        body = await read_body(request, service.config.max_request_bytes)
+        return json_response(await service.off_loop(partial(tokenize, service=service), body))
 
     @app.post("/detokenize", **takes(DetokenizeRequest))
     async def detokenize_(request: Request) -> Response:
-        return json_response(detokenize(await read_body(request, service.config.max_request_bytes), service))
+        body = await read_body(request, service.config.max_request_bytes)
+        return json_response(await service.off_loop(partial(detokenize, service=service), body))
 
 
 def _add_anthropic_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/messages/count_tokens", **takes(messages.CountTokensRequest))
     async def count_tokens(request: Request) -> Response:
         body = await read_body(request, service.config.max_request_bytes)
-        return json_response(messages.count_tokens(messages.CountTokensRequest.read(body), service))
+        wire = messages.CountTokensRequest.read(body)
+        return json_response(await service.off_loop(partial(messages.count_tokens, service=service), wire))
 
     @app.head("/")
     async def root() -> Response:

@@ -4,8 +4,10 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -20,11 +22,15 @@ from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import ChatModel, Prompt
 from vllm_mlx.chat.output import OutputParser
 from vllm_mlx.chat.pacing import Pacer
+from vllm_mlx.chat.reply import Reply
 from vllm_mlx.chat.stops import StopStrings
 from vllm_mlx.chat.template import TemplateError
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine, EngineError
 from vllm_mlx.engine.protocol import Sampling, Submit, Thinking
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +48,16 @@ class Service:
         self.live: set[Turn] = set()
         """Sequences that run or wait."""
         self.metrics = Metrics(self.names[0], self.live)
+        # One thread, so that a reply is remembered before the next prompt is rendered.
+        self._text = ThreadPoolExecutor(1, "text")
+
+    def close(self) -> None:
+        """Waits for what is still being remembered."""
+        self._text.shutdown()
+
+    async def off_loop(self, work: Callable[[T], R], argument: T) -> R:
+        """Renders and tokenizes aside: a long prompt takes a second, and running streams must not wait for it."""
+        return await asyncio.get_running_loop().run_in_executor(self._text, work, argument)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,7 +89,7 @@ class Service:
         prompts = request.prompts or (self.render(request.conversation),)
         return [self._fitted(prompt, request) for prompt in prompts]
 
-    def start(self, id: str, request: GenerationRequest) -> Job:
+    async def start(self, id: str, request: GenerationRequest) -> Job:
         """Submits the sequences of a request.
 
         Raises:
@@ -81,7 +97,7 @@ class Service:
         """
         self.check_model(request.model)
         self._check_tokens(request)
-        prompts = self.prompts(request)
+        prompts = await self.off_loop(self.prompts, request)
         self._check_room(request.n * len(prompts))
         turns: list[Turn] = []
         try:
@@ -103,14 +119,11 @@ class Service:
         self.live.discard(turn)
         self.metrics.ended(turn)
         log.info("%s: %s", name, turn.summary())
-        # Not now: the end of the reply is still to be sent.
-        asyncio.get_running_loop().call_soon(self._remember, turn)
+        if (written := turn.written()) is not None:
+            self._text.submit(self._remember, turn, *written).add_done_callback(Future.result)
 
-    def _remember(self, turn: Turn) -> None:
+    def _remember(self, turn: Turn, reply: Reply, ids: Sequence[int]) -> None:
         """Keeps a whole reply, so that the prompt of the next turn begins with the ids of this one."""
-        if (written := turn.written()) is None:
-            return
-        reply, ids = written
         calls = tuple(ToolCall(call.id or "", call.name, call.arguments) for call in reply.tool_calls)
         message = Message("assistant", reply.content or "", reasoning=reply.reasoning, tool_calls=calls)
         self.chat.remember(turn.request.conversation, turn.prompt, message, ids)

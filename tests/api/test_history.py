@@ -1,0 +1,75 @@
+"""A turn costs its new tokens: what the model wrote comes back as its own ids, through the API."""
+
+import threading
+
+import pytest
+
+from vllm_mlx.engine.replay import ReplayEngine
+
+pytestmark = pytest.mark.anyio
+
+URL = "/v1/chat/completions"
+USER = {"role": "user", "content": "List it."}
+TOOL = {
+    "type": "function",
+    "function": {"name": "ls", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}},
+}
+# Two newlines before the call, where the template would write three.
+WRITTEN = (
+    "I look.\n</think>\n\n<minimax:tool_call>\n"
+    '<invoke name="ls">\n<parameter name="path">.</parameter>\n</invoke>\n</minimax:tool_call>'
+)
+
+
+@pytest.fixture
+def submitted(monkeypatch):
+    seen = []
+    submit = ReplayEngine.submit
+    monkeypatch.setattr(ReplayEngine, "submit", lambda self, request: seen.append(request) or submit(self, request))
+    return seen
+
+
+def pieces(chat, text):
+    """Ids that no tokenizer would choose: one a byte, but for the markers."""
+    found = []
+    for id in chat.encode(text):
+        spelling = chat.vocabulary.bytes_of(id).decode()
+        found += [id] if spelling.startswith("<") else [part for char in spelling for part in chat.encode(char)]
+    return found
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_next_prompt_begins_with_the_last_one_and_its_reply(serving, chat, submitted, stream):
+    ids = pieces(chat, WRITTEN)
+    async with serving(ids, "done") as client:
+        whole = (await client.post(URL, json={"messages": [USER], "tools": [TOOL]})).json()
+        message = whole["choices"][0]["message"]
+        (call,) = message["tool_calls"]
+        # Clients write arguments anew.
+        call["function"]["arguments"] = call["function"]["arguments"].replace(":", ": ")
+        history = [
+            USER,
+            {key: message[key] for key in ("role", "content", "reasoning_content", "tool_calls")},
+            {"role": "tool", "tool_call_id": call["id"], "content": "a.txt"},
+        ]
+        await client.post(URL, json={"messages": history, "tools": [TOOL], "stream": stream})
+    first, second = (request.prompt for request in submitted)
+    assert second[: len(first) + len(ids)] == first + ids
+    assert len(second) > len(first) + len(ids)
+
+
+async def test_prompts_are_made_aside(serving, chat, monkeypatch):
+    threads = set()
+    render = type(chat).render
+
+    def watched(self, conversation):
+        threads.add(threading.current_thread())
+        return render(self, conversation)
+
+    monkeypatch.setattr(type(chat), "render", watched)
+    async with serving("x") as client:
+        await client.post(URL, json={"messages": [USER]})
+        await client.post("/tokenize", json={"messages": [USER]})
+        await client.post("/v1/messages/count_tokens", json={"model": "demo", "messages": [USER]})
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads
