@@ -1,19 +1,16 @@
 """Anthropic messages to the internal conversation."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vllm_mlx.api.content import arguments_text, result_text, text_of, tool_of
 from vllm_mlx.api.errors import invalid
 from vllm_mlx.api.sealed import unseal
-from vllm_mlx.api.tools import choice_of
+from vllm_mlx.api.tools import choice_of, note_hosted, note_left_out
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
 
 if TYPE_CHECKING:
     from vllm_mlx.api.messages import CountTokensRequest, WireMessage
-
-log = logging.getLogger(__name__)
 
 _BILLING = "x-anthropic-billing-header:"
 """Begins a line of the client's own that may differ from request to request."""
@@ -61,7 +58,7 @@ def _tool(tool: Mapping[str, Any], param: str) -> Tool | None:
     """A tool as the model reads it; what the client keeps beside it stays out of the prompt."""
     kind = tool.get("type")
     if kind not in (None, "custom"):
-        log.warning("%s: a tool of type %.100r is hosted elsewhere and is not offered to the model", param, kind)
+        note_hosted(str(kind))
         return None
     function = {"name": tool.get("name")}
     if tool.get("description") is not None:
@@ -137,7 +134,7 @@ def _assistant(content: Any, param: str) -> Message:
             case "tool_use":
                 calls.append(_call(block, where))
             case kind:
-                log.warning("%s: a block of type %.100r of an assistant is left out", where, kind)
+                note_left_out(kind)
     return Message("assistant", "".join(texts), reasoning="".join(thoughts) or None, tool_calls=tuple(calls))
 
 

@@ -1,6 +1,5 @@
 """Tools of the Responses API: functions, custom tools and namespaces, all offered to the model as functions."""
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +8,8 @@ from typing import Any
 from vllm_mlx.api.content import tool_of
 from vllm_mlx.api.custom_input import PARAMETER
 from vllm_mlx.api.errors import invalid
-from vllm_mlx.api.tools import choice_of
+from vllm_mlx.api.tools import choice_of, note_hosted
 from vllm_mlx.chat.conversation import Tool, ToolChoice
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def tool_set(tools: Sequence[Mapping[str, Any]]) -> ToolSet:
         name = origin.name if unique else f"{origin.namespace}__{origin.name}"
         if name in offered:
             raise invalid(f"{param}: there are two tools named '{name}'", f"{param}.name")
-        offered[name] = tool_of({**function, "name": name}, param)
+        offered[name] = tool_of({"name": name, **function}, param)
         origins[name] = origin
     return ToolSet(tuple(offered.values()), origins)
 
@@ -83,7 +80,7 @@ def _one(tool: Mapping[str, Any], namespace: str | None, param: str) -> Iterator
     if kind not in ("function", "custom"):
         if not isinstance(kind, str):
             raise invalid(f"{param}.type: must be a string", f"{param}.type")
-        log.warning("%s: a tool of type %.100r is hosted elsewhere and is not offered to the model", param, kind)
+        note_hosted(kind)
         return
     if not isinstance(name, str) or not name:
         raise invalid(f"{param}.name: must be a string that is not empty", f"{param}.name")

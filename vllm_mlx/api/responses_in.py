@@ -11,6 +11,7 @@ from vllm_mlx.api.errors import invalid, not_found
 from vllm_mlx.api.response_store import Item, ResponseStore
 from vllm_mlx.api.response_tools import ToolSet
 from vllm_mlx.api.sealed import unseal
+from vllm_mlx.api.tools import note_left_out
 from vllm_mlx.chat.conversation import Message, Role, ToolCall
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class _Turns:
                     Message("tool", result_text(item.get("output"), f"{param}.output"), tool_call_id=call)
                 )
             case _:
-                log.warning("%s: an item of type %.100r is left out", param, kind)
+                note_left_out(kind)
                 return
         self._last = kind
 

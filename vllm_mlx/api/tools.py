@@ -1,10 +1,26 @@
-"""Which calls a reply may or must have."""
+"""Which calls a reply may or must have, and what of other servers' tools is passed over."""
 
+import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from vllm_mlx.api.errors import invalid
 from vllm_mlx.chat.conversation import Tool, ToolChoice
+
+log = logging.getLogger(__name__)
+
+
+@lru_cache(1024)
+def note_hosted(kind: str) -> None:
+    """Logs, once a kind, that a tool is not offered to the model: it runs on another server than this."""
+    log.warning("tools of type %.100r are hosted elsewhere and are not offered to the model", kind)
+
+
+@lru_cache(1024)
+def note_left_out(kind: str) -> None:
+    """Logs, once a kind, that a part of the history is left out: it tells of what happened on another server."""
+    log.warning("what has the type %.100r is left out of the history", kind)
 
 
 def choice_of(wish: Any, parallel: bool | None, tools: Sequence[Tool], automatic: bool) -> ToolChoice:
