@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("VLLM_MLX_TEST_DATA", ROOT.parent / "shared"))
@@ -58,6 +58,8 @@ TOKENS = {
     "GLM-4.7-Flash": GLM,
     "Kimi-K2.5": KIMI,
 }
+# Runs of line breaks are one piece, as in all of these families.
+SPLIT = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEXTS = [
     "the tool call of the weather in the file\n\n",
     "\n\n\n1.00 </ <parameter name= think> ：語 naïve é 🙂 <response>",
@@ -66,7 +68,12 @@ TEXTS = [
 
 def tokenizer(special: tuple[str, ...], added: tuple[str, ...]) -> Tokenizer:
     made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     made.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=330, initial_alphabet=alphabet, show_progress=False))

@@ -8,9 +8,10 @@ import pytest
 
 from tests.chat.folders import M2, OWN, TOKENS, make_folder, real_template, write
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
+from vllm_mlx.chat.family import recognise
 from vllm_mlx.chat.model import ChatModel, ModelError
 from vllm_mlx.chat.reply import fold
-from vllm_mlx.chat.template import TemplateError
+from vllm_mlx.chat.template import ChatTemplate, TemplateError
 
 USER = Message("user", "Hi")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -44,6 +45,30 @@ def test_settings_come_from_the_folder(m2_model: ChatModel) -> None:
 
 def folder(tmp_path: Path, template: str | None = None) -> Path:
     return make_folder(tmp_path / "model", template or (OWN / "minimal.jinja").read_text(encoding="utf-8"), M2)
+
+
+PARSERS = {
+    "MiniMax-M2": ("minimax_m2", "minimax_m2"),
+    "MiniMax-M2.1": ("minimax_m2", "minimax_m2"),
+    "MiniMax-M2.5": ("minimax_m2", "minimax_m2"),
+    "MiniMax-M2.7": ("minimax_m2", "minimax_m2"),
+    "MiniMax-M3": ("minimax_m3", "minimax_m3"),
+    "Qwen3-0.6B": ("hermes", "qwen3"),
+    "Qwen3.5-0.8B": ("qwen3_coder", "qwen3"),
+    "Qwen3.5-4B": ("qwen3_coder", "qwen3"),
+    "DeepSeek-V4": ("deepseek_v4", "deepseek_v4"),
+    "GLM-4.7-Flash": ("glm47", "glm45"),
+    "Kimi-K2.5": ("kimi_k2", "kimi_k2"),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_parsers_are_chosen_by_the_template(name: str) -> None:
+    source = real_template(name)
+    if source is None:
+        pytest.skip("the model's own template is not here")
+    family = recognise(ChatTemplate(source))
+    assert (family.tool_parser, family.reasoning_parser) == PARSERS[name]
 
 
 def test_stops_are_found_without_generation_config(tmp_path: Path) -> None:
@@ -200,8 +225,6 @@ def test_one_wish_about_thinking_in_each_templates_words(
     if template is None:
         pytest.skip("the model's own template is not here")
     model = ChatModel.load(make_folder(tmp_path, template, TOKENS[name]))
-    if model.reasoning_parser is None:
-        pytest.skip("no reasoning parser knows its tags")
     assert model.render(talk(USER, template_kwargs=kwargs)).thinking_open is expected
 
 
