@@ -58,6 +58,30 @@ async def test_the_next_prompt_begins_with_the_last_one_and_its_reply(serving, c
     assert len(second) > len(first) + len(ids)
 
 
+@pytest.mark.parametrize("output", ["tokens", "text", "cut"])
+async def test_a_thought_that_the_client_drops_is_put_back_and_counted(serving, chat, monkeypatch, output):
+    prompts = []
+    render = type(chat).render
+    monkeypatch.setattr(
+        type(chat), "render", lambda self, conversation: prompts.append(render(self, conversation)) or prompts[-1]
+    )
+    written = WRITTEN.replace("I look.", f"Thought of {output}.")
+    line = {"tokens": chat.encode(written), "text": list(written), "cut": list(written + "STOP")}[output]
+    async with serving(line, "done") as client:
+        body = {"messages": [USER], "tools": [TOOL], "stop": "STOP"}
+        message = (await client.post(URL, json=body)).json()["choices"][0]["message"]
+        (call,) = message["tool_calls"]
+        history = [
+            USER,
+            {"role": "assistant", "content": message["content"], "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "a.txt"},
+        ]
+        await client.post(URL, json={"messages": history, "tools": [TOOL]})
+        metrics = (await client.get("/metrics")).text
+    assert f"Thought of {output}." in prompts[1].text
+    assert 'vllm_mlx:reasoning_restored_total{engine="0",model_name="demo"} 1.0' in metrics
+
+
 async def test_prompts_are_made_aside(serving, chat, monkeypatch):
     threads = set()
     render = type(chat).render

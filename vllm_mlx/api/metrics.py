@@ -27,6 +27,7 @@ class Metrics:
         self._generated = self._counter("generation_tokens", "Tokens generated.")
         self._queries = self._counter("prefix_cache_queries", "Prompt tokens looked for in the prefix cache.")
         self._hits = self._counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
+        self._restored = self._counter("reasoning_restored", "Thoughts put back that clients had left out.", "vllm_mlx")
         self._ends = Counter(
             "vllm:request_success",
             "Sequences that ended, by reason.",
@@ -45,6 +46,10 @@ class Metrics:
     def text(self) -> bytes:
         """The body of `GET /metrics`."""
         return generate_latest(self._registry)
+
+    def restored(self, thoughts: int) -> None:
+        """A prompt got so many thoughts back that its client had left out."""
+        self._restored.inc(thoughts)
 
     def ended(self, turn: "Turn") -> None:
         """A sequence no longer runs."""
@@ -67,8 +72,8 @@ class Metrics:
         for gap in turn.gaps:
             self._gap.observe(gap)
 
-    def _counter(self, name: str, help: str) -> Counter:
-        counter = Counter(f"vllm:{name}", help, list(self._labels), registry=self._registry)
+    def _counter(self, name: str, help: str, prefix: str = "vllm") -> Counter:
+        counter = Counter(f"{prefix}:{name}", help, list(self._labels), registry=self._registry)
         return counter.labels(**self._labels)
 
     def _histogram(self, name: str, help: str, buckets: tuple[float, ...]) -> Histogram:

@@ -22,7 +22,6 @@ from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import ChatModel, Prompt
 from vllm_mlx.chat.output import OutputParser
 from vllm_mlx.chat.pacing import Pacer
-from vllm_mlx.chat.reply import Reply
 from vllm_mlx.chat.stops import StopStrings
 from vllm_mlx.chat.template import TemplateError
 from vllm_mlx.config import ServeConfig
@@ -98,6 +97,7 @@ class Service:
         self.check_model(request.model)
         self._check_tokens(request)
         prompts = await self.off_loop(self.prompts, request)
+        self.metrics.restored(sum(prompt.restored for prompt in prompts))
         self._check_room(request.n * len(prompts))
         turns: list[Turn] = []
         try:
@@ -119,14 +119,17 @@ class Service:
         self.live.discard(turn)
         self.metrics.ended(turn)
         log.info("%s: %s", name, turn.summary())
-        if (written := turn.written()) is not None:
-            self._text.submit(self._remember, turn, *written).add_done_callback(Future.result)
+        if turn.finished is not None and not turn.request.prompts:
+            self._text.submit(self._remember, turn).add_done_callback(Future.result)
 
-    def _remember(self, turn: Turn, reply: Reply, ids: Sequence[int]) -> None:
-        """Keeps a whole reply, so that the prompt of the next turn begins with the ids of this one."""
+    def _remember(self, turn: Turn) -> None:
+        """Keeps a reply's thought, and its ids, so that the prompt of the next turn begins with the ids of this one."""
+        reply, conversation = turn.reply, turn.request.conversation
         calls = tuple(ToolCall(call.id or "", call.name, call.arguments) for call in reply.tool_calls)
         message = Message("assistant", reply.content or "", reasoning=reply.reasoning, tool_calls=calls)
-        self.chat.remember(turn.request.conversation, turn.prompt, message, ids)
+        self.chat.remember_thought(conversation, message)
+        if turn.written is not None:
+            self.chat.remember(conversation, turn.prompt, message, turn.written)
 
     def _check_room(self, wanted: int) -> None:
         settings = self.config.engine

@@ -76,13 +76,16 @@ class Turn:
                 parts.append(f"then {len(self.gaps) / (self.last - self.first):.1f} steps/s")
         return ", ".join(parts)
 
-    def written(self) -> tuple[Reply, list[int]] | None:
-        """The reply and all of its token ids, if it is whole: nothing cut it short, and nothing was added to it."""
-        request = self.request
-        altered = request.echo or request.truncate_prompt or request.prompts
-        if altered or not self._whole or self.end not in ("stop", "tool_calls"):
-            return None
-        return fold(self._events), self._ids
+    @property
+    def reply(self) -> Reply:
+        """What the client got until now, but for what it was echoed."""
+        return fold(self._events)
+
+    @property
+    def written(self) -> list[int] | None:
+        """All token ids of the reply, if it is whole: nothing cut it short, nor was it or its prompt altered."""
+        altered = self.request.echo or self.request.truncate_prompt
+        return None if altered or not self._whole or self.end not in ("stop", "tool_calls") else self._ids
 
     async def run(self) -> AsyncGenerator[Batch, None]:
         """A batch for each step that gave something; the last one has `finished`. Raises `ApiError`."""
