@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,16 +94,23 @@ def test_a_signal_ends_everything_cleanly(start: Start, number: signal.Signals) 
     assert not any(_alive(pid) for pid in children)
 
 
-def test_a_signal_ends_open_streams(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_ends_open_streams_with_an_error(start: Start, tmp_path: Path, signals: int) -> None:
     lines = tmp_path / "replies.jsonl"
     lines.write_text(json.dumps({"output": ["a", "b"], "hang_after": 1}))
     server = start("replay", str(lines), "--port", "0")
     client = openai.OpenAI(base_url=server.url, api_key="unused", max_retries=0)
-    stream = client.chat.completions.create(
-        model="demo", messages=[{"role": "user", "content": "x"}], stream=True, timeout=60
-    )
-    next(iter(stream))
-    assert server.end(signal.SIGINT) == 0
+    messages: list[Any] = [{"role": "user", "content": "x"}]
+    stream = client.chat.completions.create(model="demo", messages=messages, stream=True, timeout=60)
+    next(stream)
+    for _ in range(signals):
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    with pytest.raises(openai.APIError, match="closed"):
+        list(stream)
+    assert server.process.wait(20) == 0
+    server.end()
+    assert "Traceback" not in server.errors
 
 
 def test_a_signal_while_the_model_loads() -> None:

@@ -18,7 +18,7 @@ from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.interface import Engine, EngineError
 
 GRACE = 3
-"""Seconds that open streams get to end after the first signal."""
+"""Seconds that open requests get to end after the first signal; then they end with an error in their own shape."""
 KEEP_ALIVE = 65
 """Seconds that an idle connection stays open: longer than clients keep theirs."""
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, listener: socket.socket) -> None:
-    """Serves until SIGINT or SIGTERM; a second one does not wait for open streams.
+    """Serves until SIGINT or SIGTERM; a second one does not wait for open requests.
 
     Raises:
         click.ClickException: the engine or TLS cannot start, with the reason.
@@ -43,7 +43,7 @@ def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, list
     server = _Server(_uvicorn_config(app, config), ready)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(server, app, listener))
+            runner.run(_serve(server, app, engine, listener))
     except EngineError as error:
         raise click.ClickException(f"the engine does not start: {error}") from error
 
@@ -56,7 +56,7 @@ def _uvicorn_config(app: FastAPI, config: ServeConfig) -> uvicorn.Config:
         access_log=config.log_level in ("debug", "info"),
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=2 * GRACE,
         root_path=config.root_path.rstrip("/"),
         ssl_certfile=config.ssl_certfile,
         ssl_keyfile=config.ssl_keyfile,
@@ -87,20 +87,28 @@ class _Server(uvicorn.Server):
             self._ready()
 
 
-async def _serve(server: _Server, app: FastAPI, listener: socket.socket) -> None:
+async def _serve(server: _Server, app: FastAPI, engine: Engine, listener: socket.socket) -> None:
     """Loads the model, then serves."""
+    loop = asyncio.get_running_loop()
     loading = asyncio.current_task()
     assert loading is not None
+    closing: list[asyncio.Task[None]] = []
 
-    def stop(number: signal.Signals) -> None:
-        if server.started:
-            log.info("stopping")
-            server.handle_exit(number, None)
-        else:
+    def close_engine() -> None:
+        closing.append(loop.create_task(engine.close()))
+
+    def stop() -> None:
+        if not server.started:
             loading.cancel()
+        elif server.should_exit:
+            close_engine()
+        else:
+            log.info("stopping")
+            server.should_exit = True
+            loop.call_later(GRACE, close_engine)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        loop.add_signal_handler(number, stop)
     try:
         async with app.router.lifespan_context(app):
             await server.serve(sockets=[listener])
