@@ -21,6 +21,9 @@ from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.protocol import EngineInfo
 from vllm_mlx.engine.replay import ReplayEngine, ReplayLine
 
+CONTEXT = 1_048_576
+"""Tokens that a replay takes by default: what was recorded of a large model plays with a small one's tokenizer."""
+
 log = logging.getLogger(__name__)
 
 
@@ -97,7 +100,7 @@ def _count(line: dict[str, Any], name: str) -> int | None:
 
 def replay_engine(lines: Sequence[ReplayLine], config: ServeConfig, chat: ChatModel) -> ReplayEngine:
     """Plays `lines` as `config.engine` says. Their requests are rendered here: the same prompt gets its line again."""
-    length = min(config.engine.max_model_len or chat.max_model_len, chat.max_model_len)
+    length = config.engine.max_model_len or max(chat.max_model_len, CONTEXT)
     size = chat.tokenizer.backend.get_vocab_size()
     info = EngineInfo(max_model_len=length, vocab_size=size, device="replay", weight_bytes=0)
     engine = ReplayEngine(
