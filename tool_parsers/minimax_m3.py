@@ -38,7 +38,6 @@ INVOKE = "invoke"
 # A tag longer than this is none: a lone "<" must not hold back a whole file.
 LONGEST_TAG = 1024
 
-_NAMESPACE = Markers((NS,))
 _WS = r"[ \t\r\n]*"
 _HEAD = rf"<{_WS}invoke[ \t\r\n]+name{_WS}={_WS}"
 _HEADER = re.compile(rf"""{_HEAD}(?:"([^"]*)"|'([^']*)'|([^\s>"'][^\s>]*)){_WS}>""")
@@ -61,8 +60,14 @@ class Tag:
         return self.key == key and not self.closes
 
 
-def read_tag(source: Source) -> Tag | Literal["wait", "cut"] | None:
-    """The tag whose namespace token stands at the place of reading; "cut": the text ended in it; None: it has none."""
+_NAMESPACE = Markers((NS,))
+
+
+def read_tag(source: Source, stops: Markers = _NAMESPACE) -> Tag | Literal["wait", "cut"] | None:
+    """The tag whose namespace token stands at the place of reading; "cut": the text ended in it; None: it has none.
+
+    No tag reaches over a marker of `stops`.
+    """
     text = source.text
     unfinished: Literal["wait", "cut"] = "cut" if source.ended else "wait"
     start = source.past_gap(source.at + len(NS))
@@ -74,11 +79,11 @@ def read_tag(source: Source) -> Tag | Literal["wait", "cut"] | None:
         return None
     window = text[start : start + LONGEST_TAG]
     full = len(window) == LONGEST_TAG
-    if (stop := window.find(NS)) >= 0:
-        window, full = window[:stop], True
+    if stop := stops.search(window):
+        window, full = window[: stop.start()], True
     elif full or not source.ended:
         # The namespace token has a ">" of its own.
-        window = window[: _NAMESPACE.held_from(window)]
+        window = window[: stops.held_from(window)]
     more_may_come = not full and not source.ended
     tag = None if more_may_come and _QUOTED_SO_FAR.fullmatch(window) else _tag(window, start - source.at)
     return tag or (None if full else unfinished)
@@ -152,7 +157,7 @@ class MinimaxM3(ToolParser):
                 self._hand_back()
                 yield
                 continue
-            while (tag := read_tag(self._source)) == "wait":
+            while (tag := read_tag(self._source, self._text_markers)) == "wait":
                 yield
             if tag == "cut":
                 self._drop(len(self._source.text) - self._source.at, "tag cut short")
