@@ -42,7 +42,7 @@ class ServeConfig:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.", minimum=0)
     uds: str | None = setting(None, "Unix socket to listen on instead of host and port.", metavar="PATH")
-    root_path: str = setting("", "Path under which a reverse proxy shows the server.", metavar="PATH")
+    root_path: str = setting("", "Path under which a proxy shows the server.", metavar="PATH")
     ssl_certfile: str | None = setting(None, "Certificate (PEM): serve TLS.", metavar="FILE")
     ssl_keyfile: str | None = setting(None, "Key of the certificate, if it is not in the same file.", metavar="FILE")
     served_model_name: tuple[str, ...] = setting(

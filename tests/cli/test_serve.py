@@ -80,8 +80,14 @@ def test_with_a_key_the_banner_names_it_and_nobody_is_warned(start: Start) -> No
 
 
 def test_under_a_root_path(start: Start) -> None:
-    server = start("serve", "demo", "--port", "0", "--root-path", "/models/m2/")
-    assert httpx2.get(f"{server.url}/models").status_code == 200
+    server = start("serve", "demo", "--port", "0", "--root-path", "/models/m2/", "--api-key", "secret")
+    origin = server.url.removesuffix("/v1")
+    for base in (origin, f"{origin}/models/m2"):
+        assert httpx2.get(f"{base}/health").status_code == 200
+        refused = httpx2.post(f"{base}/v1/messages", json={})
+        assert refused.status_code == 401
+        assert refused.json()["type"] == "error"  # Anthropic's shape, by the path
+    assert httpx2.get(f"{origin}/models/m3/health", headers={"x-api-key": "secret"}).status_code == 404
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

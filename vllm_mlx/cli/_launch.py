@@ -11,6 +11,7 @@ import click
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.cli._banner import banner, warning
@@ -50,14 +51,13 @@ def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, list
 
 def _uvicorn_config(app: FastAPI, config: ServeConfig) -> uvicorn.Config:
     settings = uvicorn.Config(
-        app,
+        _under(config.root_path.rstrip("/"), app),
         lifespan="off",
         log_config=None,
         access_log=config.log_level in ("debug", "info"),
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=2 * GRACE,
-        root_path=config.root_path.rstrip("/"),
         ssl_certfile=config.ssl_certfile,
         ssl_keyfile=config.ssl_keyfile,
     )
@@ -68,6 +68,17 @@ def _uvicorn_config(app: FastAPI, config: ServeConfig) -> uvicorn.Config:
     except OSError as error:
         raise click.UsageError(f"--ssl-certfile {config.ssl_certfile}: {error.strerror or error}") from error
     return settings
+
+
+def _under(root: str, app: ASGIApp) -> ASGIApp:
+    """`app` for a proxy that shows it under `root`, whether the proxy takes that off the path or leaves it on."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(f"{root}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(root)}
+        await app(scope, receive, send)
+
+    return served if root else app
 
 
 class _Server(uvicorn.Server):

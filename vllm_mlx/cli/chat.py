@@ -58,7 +58,7 @@ def _answer(server: "_Server", model: str, messages: list[dict[str, str]]) -> di
 class _Server:
     def __init__(self, url: str, api_key: str | None) -> None:
         self._url = urlsplit(url.rstrip("/"))
-        self._headers = {"Content-Type": "application/json"}
+        self._headers = {"Content-Type": "application/json", "Connection": "close"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
@@ -85,7 +85,8 @@ class _Server:
         connection.request(method, self._url.path + path, data, self._headers)
         answer = connection.getresponse()
         if answer.status != 200:
-            raise click.ClickException(f"{answer.status} {answer.reason}: {_message(answer.read())}")
+            with answer:
+                raise click.ClickException(f"{answer.status} {answer.reason}: {_message(answer.read())}")
         return answer
 
 
