@@ -25,16 +25,27 @@ NOTE = "<!-- Written by `make docs` from the code: change the code. -->"
 def flags_page() -> str:
     """Every command with its flags."""
     parts = ["# Commands and flags"]
-    for name in main.list_commands(click.Context(main)):
-        command = main.get_command(click.Context(main), name)
-        assert command is not None
+    for name, command in _commands(main):
         context = click.Context(command)
         rows = [_flag_row(param, context) for param in command.params if isinstance(param, click.Option)]
         usage = " ".join([f"vllm-mlx {name}", *command.collect_usage_pieces(context)])
-        parts += [f"## {name}", f"`{usage}`", cleandoc(command.help or ""), table(("Flag", "Default", "Meaning"), rows)]
+        parts += [f"## {name}", f"`{usage}`", cleandoc(command.help or "")]
+        if rows:
+            parts.append(table(("Flag", "Default", "Meaning"), rows))
     parts += ["## Other spellings", "In the flags of `serve` and `replay`, underscores may stand for hyphens."]
     parts.append(table(("Written", "Means"), [(f"`{alias}`", f"`{flag}`") for alias, flag in ALIASES.items()]))
     return "\n\n".join(parts)
+
+
+def _commands(group: click.Group, prefix: str = "") -> Iterable[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command
 
 
 def _flag_row(option: click.Option, context: click.Context) -> tuple[str, str, str]:
