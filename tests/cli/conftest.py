@@ -14,8 +14,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     running: list[Running] = []
     environ = {**os.environ, "HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
 
-    def start_one(*args: str) -> Running:
-        running.append(Running(args, environ))
+    def start_one(*args: str, **variables: str) -> Running:
+        running.append(Running(args, environ | variables))
         return running[-1]
 
     yield start_one

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from hub_server import HubServer
 from running import Running
 
 from vllm_mlx import demo
@@ -66,6 +67,29 @@ def test_pasted_command_lines(start: Start, line: str) -> None:
     assert ("WARNING" in server.errors) == ("0.0.0.0" in line)
     client = openai.OpenAI(base_url=server.url, api_key="unused")
     assert [model.id for model in client.models.list()] == ["demo"]
+
+
+def test_a_repository_is_downloaded_and_served(start: Start) -> None:
+    files = {file.name: file.read_bytes() for file in demo.path().iterdir() if file.suffix != ".py" and file.is_file()}
+    hub = HubServer({"org/small-minimax": files})
+    try:
+        variables = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
+        first = start("serve", "org/small-minimax", "--port", "0", **variables)
+        _ask(first, "org/small-minimax")
+        assert "100%" in first.errors
+        hub.requests.clear()
+        second = start("serve", "--port", "0", **variables)
+        _ask(second, "org/small-minimax")
+        assert "No MODEL given: serving org/small-minimax" in second.errors
+        assert hub.requests == []
+    finally:
+        hub.close()
+
+
+def _ask(server: Running, name: str) -> None:
+    url, body = curl_of(server.banner)
+    assert body["model"] == name
+    assert httpx2.post(url, json={**body, "max_tokens": 5}, timeout=60).status_code == 200
 
 
 def test_with_a_key_the_banner_names_it_and_nobody_is_warned(start: Start) -> None:
