@@ -47,9 +47,17 @@ def test_arguments_keep_order_and_spelling(arguments, text):
     assert arguments_text(arguments, "x") == text
 
 
-@pytest.mark.parametrize("arguments", ['{"a":', '{"a":1}{"a":2}', "[1]", "7", "ls -l"])
+DEEP = '{"a":[' * 40 + "1" + "]}" * 40
+
+
+@pytest.mark.parametrize("arguments", [DEEP, '{"a":', '{"a":1}{"a":2}', "[1]", "7", "ls -l"])
 def test_broken_arguments_stay_as_one_argument(arguments):
     assert json.loads(arguments_text(arguments, "x")) == {"arguments": arguments}
+
+
+def test_nesting_within_reason_stays():
+    text = '{"a":[' * 30 + "1" + "]}" * 30
+    assert arguments_text(text, "x") == text
 
 
 @pytest.mark.parametrize("arguments", [Number("7"), True, ["a"]])

@@ -187,3 +187,37 @@ async def test_a_bug_is_an_answer_in_shape(serving, monkeypatch):
     assert response.json()["error"]["code"] == "internal_error"
     assert "secret" not in response.text
     assert response.headers["x-request-id"]
+
+
+async def test_a_client_that_leaves_while_it_sends_is_no_error(chat, caplog):
+    from vllm_mlx.api.app import create_app
+    from vllm_mlx.api.playback import parse_line, replay_engine
+    from vllm_mlx.config import EngineConfig, ServeConfig
+
+    config = ServeConfig(engine=EngineConfig(model="demo"))
+    app = create_app(config, chat, replay_engine([parse_line({"output": "x"})], config, chat))
+    messages = [
+        {"type": "http.request", "body": b'{"messages"', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": URL,
+        "raw_path": URL.encode(),
+        "query_string": b"",
+        "headers": [],
+        "server": ("127.0.0.1", 8000),
+        "scheme": "http",
+    }
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 499
+    assert not caplog.records

@@ -250,6 +250,22 @@ def test_half_a_surrogate_pair_is_no_text():
     assert parse_json(rb'{"a": ["\ud83d", "\ud83d\ude00", "\udc00x"]}') == {"a": ["\ufffd", "\U0001f600", "\ufffdx"]}
 
 
+@pytest.mark.parametrize("depth", [60, 150, 400, 600, 900, 5000, 100_000])
+async def test_no_depth_breaks_the_server(serving, depth):
+    deep = '{"a":' * depth + "1" + "}" * depth
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": deep}}]}
+    bodies = [
+        json.dumps({"messages": [USER, call, {"role": "tool", "content": "r"}]}),
+        json.dumps({"messages": [USER], "tools": [TOOL]}).replace('{"type": "object"}', deep),
+        json.dumps({"messages": [USER], "metadata": 0}).replace("0", deep),
+        json.dumps({"messages": [USER], "chat_template_kwargs": 0}).replace("0", deep),
+    ]
+    async with serving("x") as client:
+        statuses = [(await client.post(URL, content=raw)).status_code for raw in bodies]
+    assert statuses[0] == 200
+    assert set(statuses) <= {200, 400}
+
+
 async def test_half_a_surrogate_pair_in_a_message_is_served(serving):
     raw = json.dumps({"messages": [{"role": "user", "content": "a\ud83d"}], "stream": True}).encode()
     async with serving("x\n</think>\n\ny") as client:

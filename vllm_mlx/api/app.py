@@ -7,11 +7,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from vllm_mlx import __version__
 from vllm_mlx.api import door, messages, openapi, responses
-from vllm_mlx.api.answer import Codec, answer, error_response, json_response
+from vllm_mlx.api.answer import Codec, answer, error_response, gone, json_response
 from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from vllm_mlx.api.models import model_list, model_of
@@ -52,6 +53,7 @@ def create_app(config: ServeConfig, chat: ChatModel, engine: Engine, recorder: R
     openapi.install(app)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _left)
     door.install(app, config)
     return app
 
@@ -131,6 +133,12 @@ def _add_state_routes(app: FastAPI, service: Service) -> None:
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return error_response(request.url.path, error)
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    """The client left before its request was whole."""
+    del request, error
+    return gone()
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -9,6 +9,9 @@ from vllm_mlx.chat.conversation import Tool
 
 _TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 
+MAX_DEPTH = 64
+"""How deep a call's arguments may be nested: everything that walks them recurses."""
+
 CONTENT_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "string"},
@@ -99,7 +102,7 @@ def arguments_text(arguments: Any, param: str) -> str:
     """A tool call's arguments as the JSON text of an object.
 
     A client may send back what an earlier turn cut or glued together. That call and its result stay in the
-    history: text that is no JSON object becomes the one argument `arguments`.
+    history: text that is no JSON object, or nested beyond use, becomes the one argument `arguments`.
     """
     if isinstance(arguments, dict):
         return write_json(arguments)
@@ -113,7 +116,19 @@ def arguments_text(arguments: Any, param: str) -> str:
         value = arguments
     if value is None:
         return "{}"
-    return arguments if isinstance(value, dict) else write_json({"arguments": arguments})
+    usable = isinstance(value, dict) and not _deeper(value, MAX_DEPTH)
+    return arguments if usable else write_json({"arguments": arguments})
+
+
+def _deeper(value: Any, limit: int) -> bool:
+    """Whether objects and arrays are nested in each other more than `limit` times."""
+    level = [value]
+    for _ in range(limit):
+        members = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [item for inner in members for item in inner]
+        if not level:
+            return False
+    return True
 
 
 def tool_of(function: Mapping[str, Any], param: str) -> Tool:
