@@ -1,8 +1,8 @@
 """Text sides of small models, one for each template that is at hand."""
 
 import pytest
+from folders import M2, OWN, ROOT, TOKENS, make_folder, real_template
 
-from tests.chat.folders import M2, OWN, ROOT, TOKENS, make_folder, real_template
 from vllm_mlx.chat.model import ChatModel
 
 OWN_TOKENS = {

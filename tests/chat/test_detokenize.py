@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from folders import M2, tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tests.chat.folders import M2, tokenizer
 from vllm_mlx.chat.detokenize import Detokenizer, Vocabulary
 
 BACKEND = tokenizer(M2[0], M2[1])

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import M2, OWN, TOKENS, make_folder, real_template, write
 
-from tests.chat.folders import M2, OWN, TOKENS, make_folder, real_template, write
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
 from vllm_mlx.chat.family import recognise
 from vllm_mlx.chat.model import ChatModel, ModelError

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import OWN, ROOT, SHARED, TOKENS, make_folder, real_template
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from limits import SETTINGS, Setting, call
 
-from tests.chat.folders import OWN, ROOT, SHARED, TOKENS, make_folder, real_template
-from tests.chat.limits import SETTINGS, Setting, call
 from tool_parsers.json_text import Number, write_json
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall
 from vllm_mlx.chat.model import ChatModel

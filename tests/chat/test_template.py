@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import TOKENS, real_template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chat.folders import TOKENS, real_template
 from tool_parsers.json_text import read_json
 from vllm_mlx.chat.template import ChatTemplate, TemplateError, find_source, number, write_json
 

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from folders import GLM, M2, M3, tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers
 from tokenizers import Tokenizer as Backend
 
-from tests.chat.folders import GLM, M2, M3, tokenizer
 from vllm_mlx.chat.marks import Marked, Spellings, trie_pattern, unmark
 from vllm_mlx.chat.tokenizer import Tokenizer, TokenizerError
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import M2, ROOT, TOKENS, make_folder, real_template
 
-from tests.chat.folders import M2, ROOT, TOKENS, make_folder, real_template
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall
 from vllm_mlx.chat.model import ChatModel, Prompt
 from vllm_mlx.chat.roundtrip import as_message, read

@@ -1,7 +1,7 @@
 """The text side of a model folder: its tokenizer, chat template, parsers and stops. No MLX, no transformers."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from vllm_mlx.chat.conversation import Conversation, Message
 from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.detokenize import Detokenizer, Vocabulary
 from vllm_mlx.chat.family import Family, recognise
-from vllm_mlx.chat.marks import unmark
+from vllm_mlx.chat.marks import Marked, unmark
 from vllm_mlx.chat.output import OutputParser
 from vllm_mlx.chat.pacing import Pace, Pacer
 from vllm_mlx.chat.prompt import Prompt, PromptWriter
@@ -37,7 +37,13 @@ class ChatModel:
     """Resolved name; None: the model's template writes no format that a parser knows."""
     reasoning_parser: str | None
     stop_ids: tuple[int, ...]
-    """Ids that end a turn, also where generation_config lacks them."""
+    """Ids that end a turn, also where the model's files lack them."""
+    configured_stop_ids: tuple[int, ...]
+    """Those that the files name."""
+    markers: tuple[str, ...]
+    """What the parsers look for."""
+    thought: tuple[str, str] | None
+    """The markers around a thought."""
     drop_ids: frozenset[int]
     """Ids without text: begin of text, padding."""
     sampling_defaults: Mapping[str, float | int]
@@ -69,26 +75,22 @@ class ChatModel:
         self._tool_class, self._reasoning_class = family.parser_classes
         reasoning, tools = self._reasoning_class, self._tool_class
         self.thought = reasoning.markers() if reasoning else None
-        ends = [special.get("eos_token"), family.turn.end]
-        self.stop_ids = tuple(
-            sorted(
-                {*_ids(generation.get("eos_token_id")), *_ids(config.get("eos_token_id")), *self._turn_ends()}
-                | {found for end in ends if (found := tokenizer.id_of(end)) is not None}
-            )
-        )
+        self.markers = (*(self.thought or ()), *(tools.markers if tools else ()))
+        configured = {*_ids(generation.get("eos_token_id")), *_ids(config.get("eos_token_id"))}
+        configured |= set(self._known_ids(special.get("eos_token")))
+        self.configured_stop_ids = tuple(sorted(configured))
+        self.stop_ids = tuple(sorted(configured | {*self._turn_ends(), *self._known_ids(family.turn.end)}))
         self.writer = PromptWriter(
             tokenizer,
             template,
             thought=self.thought,
-            markers=(*(self.thought or ()), *(tools.markers if tools else ())),
+            markers=self.markers,
             ends=[tokenizer.decode([token]) for token in self.stop_ids],
             late_system=family.late_system,
             restore_reasoning=restore_reasoning,
         )
-        silent = (family.turn.begin, special.get("bos_token"), special.get("pad_token"))
-        self.drop_ids = frozenset(
-            found for token in silent if (found := tokenizer.id_of(token)) is not None
-        ) - frozenset(self.stop_ids)
+        silent = self._known_ids(family.turn.begin, special.get("bos_token"), special.get("pad_token"))
+        self.drop_ids = frozenset(silent) - frozenset(self.stop_ids)
 
     @classmethod
     def load(
@@ -198,22 +200,38 @@ class ChatModel:
             end_ids=frozenset() if role is None else frozenset((role,)),
         )
 
-    def _turn_ends(self) -> Iterable[int]:
-        """What the template writes right after an answer: the token that a model ends its turn with."""
-        answer = "the-answer"
-        messages = [
-            {"role": "user", "content": "question"},
-            {"role": "assistant", "content": answer, "reasoning_content": ""},
-            {"role": "user", "content": "question"},
-        ]
+    def _known_ids(self, *tokens: str | None) -> list[int]:
+        return [found for token in tokens if (found := self.tokenizer.id_of(token)) is not None]
+
+    def _turn_ends(self) -> Iterator[int]:
+        """What the template writes after an answer, and after a call: the tokens that the model ends turns with."""
+        text = "the-answer"
+        question = {"role": "user", "content": "question"}
+        answer = {"role": "assistant", "content": text, "reasoning_content": ""}
+        for start, marked in self._written(text, question, answer, question):
+            first = next(self.tokenizer.tokens_in(marked, start), None)
+            if first is not None and not marked.text[start : first[0]].strip():
+                yield first[2]
+        if not self.tool_call_parser:
+            return
+        call = {"id": "call", "type": "function", "function": {"name": "f", "arguments": {"x": text}}}
+        calling = {**answer, "content": "", "tool_calls": [call]}
+        for start, marked in self._written(
+            text, question, calling, {"role": "tool", "content": "", "tool_call_id": "call"}
+        ):
+            control = (found for _, _, found in self.tokenizer.tokens_in(marked, start))
+            end = next((found for found in control if found in self.tokenizer.special_ids), None)
+            if end is not None and self.tokenizer.control[end] not in self.markers:
+                yield end
+
+    def _written(self, text: str, *messages: dict[str, Any]) -> Iterator[tuple[int, Marked]]:
+        """A rendered history and where in it `text` ends; nothing if the template does not write it."""
         try:
-            marked = unmark(self.template.render(messages, None, add_generation_prompt=False))
+            marked = unmark(self.template.render(list(messages), None, add_generation_prompt=False))
         except TemplateError:
             return
-        end = marked.text.find(answer) + len(answer)
-        first = next(self.tokenizer.tokens_in(marked, end), None)
-        if first is not None and not marked.text[end : first[0]].strip():
-            yield first[2]
+        if text in marked.text:
+            yield marked.text.index(text) + len(text), marked
 
 
 def _read(path: Path) -> dict[str, Any]:
