@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
+from tool_parsers.json_text import write_json
 
 Item = Mapping[str, Any]
 
@@ -66,4 +66,4 @@ class ResponseStore:
 
 
 def _size(item: Item) -> int:
-    return len(orjson.dumps(item))
+    return len(write_json(item))

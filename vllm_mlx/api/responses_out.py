@@ -54,8 +54,8 @@ class Envelope:
             "store": wire.store is not False,
             "temperature": wire.temperature,
             "text": {"format": {"type": "text"}},
-            "tool_choice": wire.tool_choice or "auto",
             # As the client wrote them: numbers in a schema keep their spelling.
+            "tool_choice": orjson.Fragment(write_json(wire.tool_choice or "auto")),
             "tools": orjson.Fragment(write_json(tools)),
             "top_p": wire.top_p,
             "truncation": "disabled",
