@@ -31,6 +31,9 @@ TOOLS = [
 USER = [{"role": "user", "content": "Add 2 and 3.50."}]
 
 
+EXTRA = ("min_tokens", "ignore_eos", "thinking_token_budget")
+
+
 def sdk(server, **options):
     return openai.OpenAI(base_url=server.url, api_key="none", max_retries=0, **options)
 
@@ -214,6 +217,56 @@ def test_eight_streams_of_the_model_are_each_what_it_says_alone(demo):
         with ThreadPoolExecutor(8) as pool:
             together = list(pool.map(lambda number: joined(ask(number)), range(8)))
     assert together == alone
+
+
+def test_parameters_act_on_the_model(demo):
+    with sdk(demo) as client:
+
+        def ask(**fields):
+            extra = {name: fields.pop(name) for name in list(fields) if name in EXTRA}
+            return client.chat.completions.create(
+                **{"model": "demo", "messages": USER, "temperature": 1.5, "seed": 7, "max_tokens": 40, **fields},
+                extra_body=extra,
+            )
+
+        first, again, other = ask(), ask(), ask(seed=8)
+        assert without_ids(whole(first)) == without_ids(whole(again))
+        assert without_ids(whole(first)) != without_ids(whole(other))
+        greedy = ask(temperature=0, logprobs=True, top_logprobs=3)
+        for entry in greedy.choices[0].logprobs.content:
+            assert entry.logprob == entry.top_logprobs[0].logprob <= 0
+            assert entry.token == entry.top_logprobs[0].token
+            assert [top.logprob for top in entry.top_logprobs] == sorted(
+                (top.logprob for top in entry.top_logprobs), reverse=True
+            )
+        assert len(greedy.choices[0].logprobs.content) == greedy.usage.completion_tokens
+        long = ask(min_tokens=40)
+        assert (long.usage.completion_tokens, long.choices[0].finish_reason) == (40, "length")
+        assert ask(max_tokens=3).usage.completion_tokens == 3
+        assert ask(ignore_eos=True, max_tokens=50).usage.completion_tokens == 50
+        several = ask(n=3)
+        assert len({choice.index for choice in several.choices}) == 3
+        assert len({str(choice.message) for choice in several.choices}) > 1
+        brief = ask(thinking_token_budget=2, min_tokens=20)
+        assert brief.usage.completion_tokens_details.reasoning_tokens <= 4
+        banned = greedy.choices[0].logprobs.content[0]
+        ids = httpx.post(demo.root + "/tokenize", json={"prompt": banned.token, "add_special_tokens": False}).json()
+        (id,) = ids["tokens"]
+        without = ask(temperature=0, logit_bias={str(id): -100}, logprobs=True)
+        assert without.choices[0].logprobs.content[0].token != banned.token
+
+
+def test_text_completions_of_the_model(demo):
+    with sdk(demo) as client:
+        request = {"model": "demo", "prompt": ["Once", "Twice"], "temperature": 0, "max_tokens": 12, "logprobs": 2}
+        completion = client.completions.create(**request)
+        stream = list(client.completions.create(**request, stream=True))
+    assert [choice.index for choice in completion.choices] == [0, 1]
+    for choice in completion.choices:
+        text = "".join(part.text for chunk in stream for part in chunk.choices if part.index == choice.index)
+        assert text == choice.text
+        assert len(choice.logprobs.tokens) == len(choice.logprobs.token_logprobs) <= 12
+    assert completion.usage.completion_tokens == sum(len(choice.logprobs.tokens) for choice in completion.choices)
 
 
 def test_a_killed_engine_ends_its_streams_and_comes_back():

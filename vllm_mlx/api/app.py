@@ -121,10 +121,12 @@ def _add_state_routes(app: FastAPI, service: Service) -> None:
         """How many sequences run or wait."""
         return {"server_load": len(service.live)}
 
+    @app.get("/models", include_in_schema=False)
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         return model_list(service)
 
+    @app.get("/models/{name:path}", include_in_schema=False)
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         return model_of(service, name)

@@ -29,6 +29,7 @@ def model_card(service: Service, name: str) -> dict[str, Any]:
         "object": "model",
         "type": "model",
         "display_name": name,
+        "lifecycle": "active",
         "created": service.started,
         "created_at": datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z"),
         "owned_by": "vllm-mlx",
