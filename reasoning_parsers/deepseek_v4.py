@@ -1,6 +1,5 @@
 """DeepSeek V3.1, V3.2 and V4: `<think>…</think>…` without layout; the prompt ends with one of the tags."""
 
-
 from reasoning_parsers.deepseek_r1 import DeepseekR1
 
 
