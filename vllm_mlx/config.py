@@ -30,6 +30,9 @@ class EngineConfig:
         200, "Milliseconds that running streams wait at most while another prompt is prefilled.", minimum=1
     )
     max_waiting_seqs: int = setting(2048, "Requests that may wait for a slot; more are refused with a 503.", minimum=1)
+    gpu_memory_utilization: float = setting(
+        0.9, "Share of the memory that models may take which is used.", minimum=0.01, metavar="SHARE"
+    )
     seed: int | None = setting(None, "Seed of requests that bring none.", minimum=0)
     trust_remote_code: bool = setting(False, "Run Python code that comes with the model.")
 

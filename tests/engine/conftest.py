@@ -1,5 +1,6 @@
 """Models, and an engine core without a process around it."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,7 +88,8 @@ def loaded_model(model_folder):
 
 @pytest.fixture
 def core_run(loaded_model):
-    def make(name: str = "tiny", **settings) -> CoreRun:
-        return CoreRun(loaded_model(name), EngineConfig(name, **settings))
+    def make(name: str = "tiny", limits=None, **settings) -> CoreRun:
+        loaded = dataclasses.replace(loaded_model(name), **limits) if limits else loaded_model(name)
+        return CoreRun(loaded, EngineConfig(name, **settings))
 
     return make

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from vllm_mlx.engine.protocol import Submit, Thinking
-from vllm_mlx.engine.scheduler import Phase, Scheduler
+from vllm_mlx.engine.scheduler import Gate, Phase, Scheduler
 
 
 def scheduler(slots=2, waiting=100, context=1000) -> Scheduler:
@@ -18,6 +18,13 @@ def submit(id, prompt=3, max_tokens=5, **fields) -> Submit:
     return Submit(id, list(range(prompt)), max_tokens, **fields)
 
 
+def admitted(s: Scheduler, **gate) -> list:
+    sequences = []
+    while sequence := s.admit(**gate):
+        sequences.append(sequence)
+    return sequences
+
+
 def ids(sequences) -> list[str]:
     return [sequence.submit.id for sequence in sequences]
 
@@ -26,10 +33,20 @@ def test_slots_go_to_the_smaller_priority_then_first_come():
     s = scheduler(slots=2)
     for id, priority in (("a", 1), ("b", 0), ("c", 0), ("d", 1)):
         assert s.submit(submit(id, priority=priority)) is None
-    assert ids(s.admit()) == ["b", "c"]
-    assert s.admit() == []
+    assert ids(admitted(s)) == ["b", "c"]
+    assert s.admit() is None
     s.remove(s.get("c"))
-    assert ids(s.admit()) == ["a"]
+    assert ids(admitted(s)) == ["a"]
+
+
+def test_the_gate_holds_back_one_or_all_behind_it():
+    s = scheduler(slots=3)
+    for id in "abc":
+        s.submit(submit(id))
+    assert ids(admitted(s, gate=lambda q: Gate.PASS_BY if q.submit.id == "a" else Gate.OPEN)) == ["b", "c"]
+    s.submit(submit("d"))
+    assert admitted(s, gate=lambda q: Gate.SHUT if q.submit.id == "a" else Gate.OPEN) == []
+    assert ids(admitted(s)) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +79,7 @@ def test_a_short_prompt_is_not_delayed_by_a_long_one_and_the_long_one_does_not_s
     s = scheduler(slots=3, context=10_000)
     s.submit(submit("long", prompt=400))
     s.submit(submit("short", prompt=10))
-    for sequence in s.admit():
+    for sequence in admitted(s):
         s.prefilled(sequence, 0)
     picked = [s.next_prefill().submit.id for _ in range(4)]
     assert picked == ["short", "short", "short", "long"]
@@ -70,7 +87,7 @@ def test_a_short_prompt_is_not_delayed_by_a_long_one_and_the_long_one_does_not_s
 
 def decoding(s: Scheduler, request: Submit):
     assert s.submit(request) is None
-    (sequence,) = s.admit()
+    (sequence,) = admitted(s)
     s.prefilled(sequence, sequence.remaining)
     assert sequence.phase is Phase.DECODE
     return sequence
@@ -148,7 +165,7 @@ def test_a_requeued_sequence_goes_on_with_its_tokens():
     s.accept(sequence, 7)
     s.launched([sequence])
     s.requeue(sequence)
-    assert s.admit() == [sequence]
+    assert s.admit() is sequence
     assert sequence.tokens == [0, 1, 2, 7]
     assert sequence.remaining == 3
     s.prefilled(sequence, 3)
@@ -171,7 +188,7 @@ def test_random_traffic_keeps_the_books():
             s.remove(rng.choice(alive))
         elif action < 0.35 and s.running:
             s.requeue(rng.choice(s.running))
-        for sequence in s.admit():
+        for sequence in admitted(s):
             s.prefilled(sequence, 0)
         if sequence := s.next_prefill():
             s.prefilled(sequence, rng.randint(1, sequence.remaining))

@@ -32,7 +32,7 @@ class RowCache(KVCache):  # type: ignore[misc]
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         start, end = self.offset, self.offset + keys.shape[2]
         if self.keys is None or self.values is None:
-            capacity = _capacity(max(end, self.reserve))
+            capacity = capacity_for(max(end, self.reserve))
             self.keys, self.values = (mx.zeros((*x.shape[:2], capacity, x.shape[3]), x.dtype) for x in (keys, values))
         elif end > self.keys.shape[2]:
             self.grow(max(end, self.reserve))
@@ -45,14 +45,15 @@ class RowCache(KVCache):  # type: ignore[misc]
         """Moves what there is to buffers for `length` tokens and some more."""
         assert self.keys is not None
         assert self.values is not None
-        more = _capacity(length) - self.offset
+        more = capacity_for(length) - self.offset
         self.keys, self.values = (
             mx.concatenate([x[..., : self.offset, :], mx.zeros((*x.shape[:2], more, x.shape[3]), x.dtype)], axis=2)
             for x in (self.keys, self.values)
         )
 
 
-def _capacity(length: int) -> int:
+def capacity_for(length: int) -> int:
+    """The tokens that buffers get when they must hold `length`."""
     return -(-(length + length // 32) // _STEP) * _STEP
 
 

@@ -7,21 +7,25 @@ Python), and last prefills a chunk of one prompt, small enough that the rows kee
 from collections import OrderedDict
 from collections.abc import Callable
 
+import msgspec
+
 from vllm_mlx.config import EngineConfig
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.decode import Decoder, Flight, Row
 from vllm_mlx.engine.loader import LoadedModel
 from vllm_mlx.engine.prefill import ChunkSizer, prefill
-from vllm_mlx.engine.prefix_cache import Lease, PrefixCache
+from vllm_mlx.engine.prefix_cache import BLOCK, Lease, PrefixCache
 from vllm_mlx.engine.protocol import Cancel, Delta, Failed, Finish, Progress, Reply, Request, Step, Submit
+from vllm_mlx.engine.room import Room
 from vllm_mlx.engine.sampling import NOT_A_NUMBER, Choice, Draw, seed_of
-from vllm_mlx.engine.scheduler import Phase, Scheduler, Sequence
+from vllm_mlx.engine.scheduler import Gate, Phase, Scheduler, Sequence
 from vllm_mlx.engine.snapshots import SnapshotCache
 
 _REMEMBERED = 256
-_CACHE_BYTES = 4 << 30
 _HEADROOM = 256
 """New tokens that buffers have room for from the start."""
+_SHARED = 256
+"""Tokens in common for which a prompt waits until another has computed them."""
 
 
 class Core:
@@ -30,13 +34,15 @@ class Core:
     def __init__(self, loaded: LoadedModel, config: EngineConfig, send: Callable[[Reply], None]) -> None:
         self._loaded = loaded
         self._send = send
-        info = loaded.info
+        self._cuttable = kv.cuttable(loaded.make_caches())
+        self._cache = self._make_cache(config)
+        self._room = Room(loaded.kv_limit, loaded.kv_per_token, self._cache)
+        longest = min(loaded.info.max_model_len, self._room.longest())
+        info = self.info = msgspec.structs.replace(loaded.info, max_model_len=longest)
         self._scheduler = Scheduler(config.max_num_seqs, config.max_waiting_seqs, info.max_model_len, info.vocab_size)
         self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000)
         self._decoder = Decoder(loaded.model, info.vocab_size)
         self._rows: dict[str, Row] = {}
-        self._cuttable = kv.cuttable(loaded.make_caches())
-        self._cache = self._make_cache(config)
         self._ended: OrderedDict[str, Sequence] = OrderedDict()
         """Sequences that ended by themselves lately: the API may still say that fewer of their tokens count."""
 
@@ -44,7 +50,7 @@ class Core:
         if not config.enable_prefix_caching:
             return None
         kind = PrefixCache if self._cuttable else SnapshotCache
-        return kind(self._loaded.make_caches, max_bytes=_CACHE_BYTES)
+        return kind(self._loaded.make_caches, max_bytes=0)
 
     @property
     def has_work(self) -> bool:
@@ -75,7 +81,7 @@ class Core:
 
     def step(self) -> None:
         """Moves everything on by one step."""
-        for sequence in self._scheduler.admit():
+        while sequence := self._scheduler.admit(self._gate):
             self._admit(sequence)
         flight = self._decoder.take()
         if flight and any(row.sequence.must_wait for row in self._decoder.rows):
@@ -88,23 +94,59 @@ class Core:
         if not self._decoder.rows:
             self._decoder.take()
 
+    def _gate(self, sequence: Sequence) -> Gate:
+        if not self._room.fits(self._rows.values(), self._reserve(sequence)):
+            return Gate.SHUT
+        # What another prompt is about to compute is not computed twice: this one waits for it, and copies.
+        tokens = sequence.tokens
+        for other in self._scheduler.running if self._cache else ():
+            if other.phase is Phase.PREFILL and other.tokens[:_SHARED] == tokens[:_SHARED]:
+                shared = _common(other.tokens, tokens)
+                if shared >= max(_SHARED, other.kv + BLOCK):
+                    return Gate.PASS_BY
+        return Gate.OPEN
+
+    def _reserve(self, sequence: Sequence) -> int:
+        """Tokens to make room for: what there is and some new ones."""
+        coming = sequence.submit.max_tokens - sequence.generated
+        return min(len(sequence.tokens) + min(_HEADROOM, coming), self.info.max_model_len)
+
     def _admit(self, sequence: Sequence) -> None:
         submit = sequence.submit
         choice = Choice(
             submit.sampling, seed_of(submit.sampling), sequence.tokens, len(submit.prompt), logprobs=submit.logprobs
         )
+        self._room.settle(self._rows.values())
         lease = self._cache.take(sequence.tokens) if self._cache else Lease(self._loaded.make_caches(), 0)
-        if self._cuttable:
-            kv.reserve(lease.caches, len(sequence.tokens) + min(_HEADROOM, submit.max_tokens))
         if not sequence.reported:
             sequence.cached = min(lease.length, len(submit.prompt))
         row = Row(sequence, lease, choice)
         self._rows[submit.id] = row
+        self._reserve_for(row)
         self._prefilled(row, lease.length)
+
+    def _reserve_for(self, row: Row) -> None:
+        row.reserved = self._reserve(row.sequence)
+        self._room.settle(self._rows.values())
+        if self._cuttable and row.caches:
+            kv.reserve(row.caches, row.reserved)
+
+    def _make_way(self, row: Row) -> None:
+        """Buffers for the row's next tokens; the youngest sequences go back to the queue where that takes too much."""
+        while not self._room.fits(self._rows.values(), self._reserve(row.sequence), instead_of=row):
+            youngest = self._scheduler.youngest()
+            self._release(youngest)
+            self._scheduler.requeue(youngest)
+            if youngest is row.sequence:
+                return
+        self._reserve_for(row)
 
     def _launch(self) -> None:
         for row in [row for row in self._decoder.rows if not row.sequence.launchable]:
             self._decoder.leave(row)
+        for row in list(self._decoder.rows):
+            if row.sequence.kv >= row.reserved and row in self._decoder.rows:
+                self._make_way(row)
         if not self._decoder.rows:
             return
         self._decoder.launch([_draw(row.sequence) for row in self._decoder.rows])
@@ -140,9 +182,9 @@ class Core:
 
     def _prefilled(self, row: Row, count: int) -> None:
         self._scheduler.prefilled(row.sequence, count)
+        if self._cache and count:
+            self._cache.share(row.lease, row.sequence.tokens[: row.sequence.kv])
         if row.sequence.phase is Phase.DECODE:
-            if self._cache:
-                self._cache.share(row.lease, row.sequence.tokens[: row.sequence.kv])
             self._decoder.join(row)
 
     def _release(self, sequence: Sequence, *, keep: bool = True) -> None:
@@ -152,6 +194,7 @@ class Core:
             return
         if row in self._decoder.rows:
             self._decoder.leave(row)
+        self._room.settle(self._rows.values())
         if self._cache and keep:
             self._cache.give(row.lease, sequence.tokens[: sequence.kv], sequence.kv)
         elif self._cache:
@@ -172,6 +215,18 @@ class Core:
         self._decoder = Decoder(self._loaded.model, self._loaded.info.vocab_size)
         for sequence in list(self._scheduler.running):
             self._fail(sequence, f"the engine failed in a step: {error!r}")
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    """How many tokens two sequences have in common at their beginning."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _draw(sequence: Sequence) -> Draw:

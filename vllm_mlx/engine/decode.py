@@ -20,6 +20,8 @@ class Row:
     sequence: Sequence
     lease: Lease
     choice: Choice
+    reserved: int = 0
+    """Tokens that there are, or will be, buffers for."""
 
     @property
     def caches(self) -> list[Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
+from mlx_lm.models.cache import make_prompt_cache
 
 from vllm_mlx.config import EngineConfig
+from vllm_mlx.engine import kv, memory
 from vllm_mlx.engine.attention import own_caches
 from vllm_mlx.engine.protocol import EngineInfo
 
@@ -24,21 +26,24 @@ class LoadedModel:
     model: Any
     config: dict[str, Any]
     info: EngineInfo
+    kv_per_token: int
+    """Bytes."""
+    kv_limit: int
+    """Bytes that keys and values may take in all."""
 
     def make_caches(self) -> list[Any]:
         """Empty caches for one row, one a layer."""
-        from mlx_lm.models.cache import make_prompt_cache
-
         return own_caches(make_prompt_cache(self.model))
 
 
 def load(config: EngineConfig) -> LoadedModel:
-    """Raises `LoadError` where the folder holds no model that can be served."""
+    """Raises `LoadError` where the folder holds no model that can be served, or one that does not fit."""
     from mlx_lm.utils import load_model
 
     folder = Path(config.model)
     if not (folder / "config.json").is_file():
         raise LoadError(f"{folder} has no config.json: it is not a model folder")
+    plan = _plan(folder, config)
     try:
         model, described = load_model(folder, trust_remote_code=config.trust_remote_code)
     except (ValueError, FileNotFoundError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
@@ -51,7 +56,32 @@ def load(config: EngineConfig) -> LoadedModel:
         device=_device(),
         weight_bytes=sum(value.nbytes for _, value in tree_flatten(model.parameters())),
     )
-    return LoadedModel(model, described, info)
+    return LoadedModel(model, described, info, _kv_per_token(model, described), plan.kv_bytes)
+
+
+def _plan(folder: Path, config: EngineConfig) -> memory.Plan:
+    try:
+        plan = memory.plan(
+            folder,
+            utilization=config.gpu_memory_utilization,
+            sequences=config.max_num_seqs,
+            context=config.max_model_len,
+            step_size=config.prefill_step_size,
+        )
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise LoadError(f"the model in {folder} cannot be planned for: {error}") from error
+    if not plan.fits:
+        raise LoadError("\n".join(["the model does not fit this machine:", *plan.lines()]))
+    return plan
+
+
+def _kv_per_token(model: Any, described: dict[str, Any]) -> int:
+    """Measured, which warms the model up as well; by the config where a cache says nothing of single tokens."""
+    caches = own_caches(make_prompt_cache(model))
+    mx.eval(model(mx.array([[0]]), cache=caches))
+    if kv.cuttable(caches):
+        return kv.token_bytes(caches)
+    return memory.cost(described, 0, step_size=1).kv_per_token
 
 
 def _context(text: dict[str, Any], wanted: int | None) -> int:

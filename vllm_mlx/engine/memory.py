@@ -87,7 +87,7 @@ def weight_bytes(folder: Path) -> int | None:
     if index.is_file():
         described: dict[str, Any] = json.loads(index.read_text())
         total: int | None = described.get("metadata", {}).get("total_size")
-        files = [folder / name for name in set(described["weight_map"].values())]
+        files: list[Path] = [folder / name for name in set(described["weight_map"].values())]
         if all(file.is_file() for file in files):
             return sum(file.stat().st_size for file in files)
         return total

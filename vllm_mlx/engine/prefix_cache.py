@@ -105,6 +105,7 @@ class PrefixCache:
         self._touch(path)
         if any(part.lent for part in path):
             return self._copied(path, count)
+        self._make_room((run.end - count) * kv.token_bytes(run.caches), path)
         root = self._brought_together(run, count)
         root.lent = True
         return Lease(root.caches, count, root)
@@ -112,6 +113,8 @@ class PrefixCache:
     def _copied(self, path: list[Run], count: int) -> Lease:
         caches = self._make()
         if not all(part.caches for part in path):
+            return Lease(caches, 0)
+        if not self._make_room(count * kv.token_bytes(path[0].caches), path):
             return Lease(caches, 0)
         kv.reserve(caches, count)
         for part, after in zip(path, [*path[1:], None], strict=True):
@@ -143,7 +146,10 @@ class PrefixCache:
         tail_hashes = run.hashes[kept:]
         later = [child for child in run.children if child.base > count]
         tail = None
-        if len(tail_tokens) >= BLOCK or later:
+        if self.nbytes + len(tail_tokens) * kv.token_bytes(run.caches) > self.max_bytes:
+            for child in later:
+                self._remove(child)
+        elif len(tail_tokens) >= BLOCK or later:
             part = kv.piece(run.caches, count - run.base, run.end - run.base)
             tail = Run(count, tail_tokens, part, [], run, later, used=run.used)
             for child in later:
@@ -239,11 +245,15 @@ class PrefixCache:
         del run.tokens[count - run.base :]
         kv.trim(run.caches, count - run.base)
 
-    def shrink_to(self, limit: int) -> int:
+    def _make_room(self, count: int, path: Sequence[Run]) -> bool:
+        """Drops others than `path` for `count` bytes more; False if they do not suffice."""
+        return self.shrink_to(self.max_bytes - count, keep=path) <= self.max_bytes - count
+
+    def shrink_to(self, limit: int, keep: Sequence[Run] = ()) -> int:
         """Drops least recently used leaves until what is stored takes at most `limit` bytes; returns the bytes."""
         held = self.nbytes
         while held > limit:
-            leaves = [run for run in self.runs() if not run.children and not run.lent]
+            leaves = [run for run in self.runs() if not run.children and not run.lent and run not in keep]
             if not leaves:
                 break
             oldest = min(leaves, key=lambda run: run.used)

@@ -4,7 +4,7 @@ A sequence waits, gets a slot (`admit`), is prefilled in chunks up to its last t
 decodes (`launch`, then `accept` for each token; a step may be launched before the last one was read), and is done.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -18,6 +18,14 @@ class Phase(Enum):
     PREFILL = "prefill"
     DECODE = "decode"
     DONE = "done"
+
+
+class Gate(Enum):
+    """Whether a waiting sequence may have a slot now: `SHUT` holds back those behind it too, `PASS_BY` it alone."""
+
+    OPEN = "open"
+    SHUT = "shut"
+    PASS_BY = "pass by"
 
 
 @dataclass(slots=True, eq=False)
@@ -127,16 +135,20 @@ class Scheduler:
     def get(self, id: str) -> Sequence | None:
         return self._by_id.get(id)
 
-    def admit(self) -> list[Sequence]:
-        """Gives free slots to waiting sequences: smaller priority first, then first come."""
-        admitted = []
-        while self.waiting and len(self.running) < self.max_num_seqs:
-            sequence = min(self.waiting, key=lambda s: (s.submit.priority, s.arrival))
-            self.waiting.remove(sequence)
-            self.running.append(sequence)
-            sequence.phase = Phase.PREFILL
-            admitted.append(sequence)
-        return admitted
+    def admit(self, gate: Callable[[Sequence], Gate] = lambda _: Gate.OPEN) -> Sequence | None:
+        """Gives a free slot to a waiting sequence: smaller priority first, then first come, as `gate` lets them."""
+        if not self.waiting or len(self.running) >= self.max_num_seqs:
+            return None
+        for sequence in sorted(self.waiting, key=lambda s: (s.submit.priority, s.arrival)):
+            verdict = gate(sequence)
+            if verdict is Gate.SHUT:
+                return None
+            if verdict is Gate.OPEN:
+                self.waiting.remove(sequence)
+                self.running.append(sequence)
+                sequence.phase = Phase.PREFILL
+                return sequence
+        return None
 
     def next_prefill(self) -> Sequence | None:
         """The sequence whose prompt goes on: the shortest rest, but every fourth time the oldest, so none starves."""
@@ -154,6 +166,10 @@ class Scheduler:
         sequence.kv += count
         if not sequence.remaining:
             sequence.phase = Phase.DECODE
+
+    def youngest(self) -> Sequence:
+        """The running sequence that gives way first."""
+        return max(self.running, key=lambda s: (s.submit.priority, s.arrival))
 
     @property
     def decoding(self) -> list[Sequence]:

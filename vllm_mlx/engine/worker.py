@@ -53,7 +53,7 @@ def serve(channel: Channel) -> None:
     core = Core(loaded, config, channel.send)
     gc.collect()
     gc.freeze()
-    channel.send(Ready(loaded.info))
+    channel.send(Ready(core.info))
     for body in early:
         core.handle(decode_request(body))
     while True:
