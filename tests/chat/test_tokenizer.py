@@ -14,6 +14,7 @@ from vllm_mlx.chat.marks import Marked, Spellings, trie_pattern, unmark
 from vllm_mlx.chat.tokenizer import Tokenizer, TokenizerError
 
 M3_TOKENIZER = Tokenizer(tokenizer(M3[0], M3[1]))
+M3_COPY = tokenizer((), ())
 PIECES = ["[e~[", "]~b]", "]<]minimax[>[", "<mm:think>", "</mm:think>", "[", "]", "<", "e~[", "x", " ", "\n", "é"]
 mixtures = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 
@@ -37,6 +38,11 @@ def test_marked_text_holds_no_control_token(text: str) -> None:
     assert marked.text == text
     assert not set(ids) & set(M3_TOKENIZER.added.values())
     assert M3_TOKENIZER.decode(ids) == text
+
+
+@given(st.lists(st.sampled_from([*PIECES, "word", "  ", "naïve 🙂", "1234", "\r\n\n"]), max_size=12).map("".join))
+def test_data_is_encoded_as_by_a_copy_without_added_tokens(text: str) -> None:
+    assert M3_TOKENIZER.encode_plain(text) == M3_COPY.encode(text).ids
 
 
 @given(mixtures, mixtures)

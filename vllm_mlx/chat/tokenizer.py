@@ -1,6 +1,5 @@
 """Text to token ids, on the `tokenizers` package alone: only the template's own markers become control tokens."""
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ class TokenizerError(ValueError):
 
 
 class Tokenizer:
-    """A model's tokenizer and, for text that is data, a copy of it without added tokens."""
+    """A model's tokenizer, which can also encode text as data: as if it had no added tokens."""
 
     def __init__(self, backend: Backend) -> None:
         backend.no_truncation()
@@ -47,14 +46,6 @@ class Tokenizer:
             except Exception as error:  # tokenizers raises bare Exception
                 raise TokenizerError(f"{path} is not a tokenizer: {error}") from error
         return cls(_convert(folder, trust_remote_code))
-
-    @cached_property
-    def plain(self) -> Backend:
-        """The copy that knows no control token. Made when the first text needs it."""
-        content = json.loads(self.backend.to_str())
-        content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in self._control]
-        content["post_processor"] = None
-        return Backend.from_str(json.dumps(content))
 
     @cached_property
     def concatenates(self) -> bool:
@@ -106,20 +97,29 @@ class Tokenizer:
 
     def encode_plain(self, text: str) -> list[int]:
         """Ids of text in which nothing is a control token."""
-        if not text:
-            return []
-        ids = self.plain.encode(text, add_special_tokens=False).ids
+        pattern = self.spellings.pattern
+        if not self._always_split and (pattern is None or pattern.search(text) is None):
+            return self.encode(text)
+        ids = self._model_ids(text)
         if self.control.keys().isdisjoint(ids):
             return ids
         # The vocabulary itself holds the spelling: apart, its first character and the rest cannot make it.
         ids, last = [], 0
-        pattern = self.spellings.pattern
         hit = pattern.search(text) if pattern else None
         while pattern and hit is not None:
-            ids += self.plain.encode(text[last : hit.start() + 1], add_special_tokens=False).ids
+            ids += self._model_ids(text[last : hit.start() + 1])
             last = hit.start() + 1
             hit = pattern.search(text, last)
-        return ids + self.plain.encode(text[last:], add_special_tokens=False).ids
+        return ids + self._model_ids(text[last:])
+
+    def _model_ids(self, text: str) -> list[int]:
+        """What the tokenizer does with text between added tokens: normalize, cut into words, look up."""
+        backend = self.backend
+        if backend.normalizer is not None:
+            text = backend.normalizer.normalize_str(text)
+        words = backend.pre_tokenizer.pre_tokenize_str(text) if backend.pre_tokenizer is not None else [(text, None)]
+        tokenize = backend.model.tokenize
+        return [token.id for word, _ in words for token in tokenize(word)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, every token kept."""
