@@ -24,7 +24,10 @@ def test_the_sdk_example_runs(start: Callable[..., Running]) -> None:
     code = code.replace("http://127.0.0.1:8000/v1", server.url)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    assert "'role': 'assistant'" in done.stdout.splitlines()[0]
+    call, answer = done.stdout.splitlines()
+    (printed,) = blocks("text")
+    assert call == printed.splitlines()[0]
+    assert "14 degrees and rain" in answer
 
 
 def test_the_parse_examples_run() -> None:
