@@ -8,13 +8,21 @@ from typing import Any, Literal
 
 
 def setting(
-    default: Any, help: str, *, minimum: float | None = None, metavar: str | None = None, env: str | None = None
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    metavar: str | None = None,
+    env: str | None = None,
 ) -> Any:
     """A field that is a command-line flag as well.
 
-    `minimum` bounds a number, inclusively. `env` names an environment variable that is taken without the flag.
+    `minimum` and `maximum` bound a number, inclusively. `env` names an environment variable that is taken without
+    the flag.
     """
-    return field(default=default, metadata={"help": help, "minimum": minimum, "metavar": metavar, "env": env})
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "metavar": metavar, "env": env}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class EngineConfig:
     )
     max_waiting_seqs: int = setting(2048, "Requests that may wait for a slot; more are refused with a 503.", minimum=1)
     gpu_memory_utilization: float = setting(
-        0.9, "Share of the memory that models may take which is used.", minimum=0.01, metavar="SHARE"
+        0.9, "Share of the memory that models may take which is used.", minimum=0.01, maximum=1, metavar="SHARE"
     )
     seed: int | None = setting(None, "Seed of requests that bring none.", minimum=0)
     trust_remote_code: bool = setting(False, "Run Python code that comes with the model.")
@@ -43,7 +51,7 @@ class ServeConfig:
 
     engine: EngineConfig
     host: str = setting("127.0.0.1", "Address to listen on.")
-    port: int = setting(8000, "Port to listen on; 0 takes a free one.", minimum=0)
+    port: int = setting(8000, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
     uds: str | None = setting(None, "Unix socket to listen on instead of host and port.", metavar="PATH")
     root_path: str = setting("", "Path under which a proxy shows the server.", metavar="PATH")
     ssl_certfile: str | None = setting(None, "Certificate (PEM): serve TLS.", metavar="FILE")

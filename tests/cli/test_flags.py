@@ -105,6 +105,7 @@ def test_several_values(serve: Serve, args: list[str]) -> None:
         (["demo", "--tool-call-parser", "minimx"], "no tool parser is called 'minimx'; there are: "),
         (["demo", "--reasoning-parser", "r1"], "no reasoning parser is called 'r1'; there are: "),
         (["demo", "--max-num-seqs", "0"], "--max-num-seqs"),
+        (["demo", "--gpu-memory-utilization", "1.5"], "--gpu-memory-utilization"),
         (["demo", "--reasoning-field", "thoughts"], "reasoning_content"),
         (["demo", "--chat-template", "/no/such/file"], "/no/such/file"),
         (["demo", "--record", "/no/such/folder/file"], "--record /no/such/folder/file: No such file or directory"),
@@ -117,6 +118,12 @@ def test_mistakes_fail_with_what_there_is(serve: Serve, args: list[str], complai
     assert config is None
     assert result.exit_code == 2
     assert complaint in result.output
+
+
+def test_a_port_that_cannot_be() -> None:
+    result = CliRunner().invoke(main, ["serve", "demo", "--port", "65536"])
+    assert result.exit_code == 2
+    assert "--port" in result.output
 
 
 @pytest.mark.parametrize("name", ["minimax", "MiniMax-M2", "minimax_m2", "auto"])

@@ -106,15 +106,16 @@ def _option(item: Field[Any], annotation: Any) -> Callable[[Command], Command]:
         keywords["show_default"] = "on" if item.default else "off"
         return click.option(f"{name}/--no-{name[2:]}", **keywords)
     keywords["metavar"] = item.metadata["metavar"] or METAVARS.get(annotation)
-    return click.option(name, type=_kind(annotation, item.metadata["minimum"]), **keywords)
+    return click.option(name, type=_kind(annotation, item.metadata["minimum"], item.metadata["maximum"]), **keywords)
 
 
-def _kind(annotation: Any, minimum: float | None) -> click.ParamType[Any]:
+def _kind(annotation: Any, minimum: float | None, maximum: float | None) -> click.ParamType[Any]:
     if get_origin(annotation) is Literal:
         return click.Choice(get_args(annotation))
     if annotation is int:
-        return click.IntRange(min=None if minimum is None else int(minimum))
+        low, high = (None if bound is None else int(bound) for bound in (minimum, maximum))
+        return click.IntRange(low, high)
     if annotation is float:
-        return click.FloatRange(min=minimum)
+        return click.FloatRange(minimum, maximum)
     assert annotation is str, annotation
     return click.STRING
