@@ -93,7 +93,10 @@ class RequestId:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID] = id
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = id
+                if scope["path"].startswith("/v1/messages"):
+                    headers["request-id"] = id  # Anthropic's own name for it.
             await send(message)
 
         return await self._app(scope, receive, send_with_id)
