@@ -174,14 +174,16 @@ async def test_a_cut_call_is_a_length_when_the_limit_was_hit(serving):
     assert done == "[DONE]"
 
 
-async def test_a_cut_call_without_a_limit_is_an_error(serving):
-    async with serving(list(CUT), list(CUT)) as client:
+@pytest.mark.parametrize("pieces", [[CUT], list(CUT)], ids=["whole", "characters"])
+async def test_a_cut_call_without_a_limit_is_an_error(serving, pieces):
+    async with serving(pieces, pieces) as client:
         whole = await client.post(URL, json=body())
         chunks = await streamed(client, body())
     assert whole.status_code == 500
     assert whole.json()["error"]["code"] == "incomplete_tool_call"
     assert chunks[-2]["error"]["code"] == "incomplete_tool_call"
     assert chunks[-1] == "[DONE]"
+    assert message_of(chunks[:-2])[:2] == ("Now.", "Let me see.")
     assert not any(choice["finish_reason"] for chunk in chunks[:-2] for choice in chunk["choices"])
 
 

@@ -49,12 +49,13 @@ async def test_a_recording_answers_the_requests_it_was_made_of(chat, tmp_path):
     assert "naïve 漢字 🎉" in "".join(delta.get("content", "") for delta in contents(first))
 
 
-async def test_a_sequence_that_nobody_waited_for_is_not_recorded(chat, tmp_path):
+async def test_an_engine_error_is_recorded_where_it_came(chat, tmp_path):
     file = tmp_path / "r.jsonl"
-    engine = replay_engine([parse_line({"output": ["a"], "error_after": 1})], CONFIG, chat)
+    engine = replay_engine([parse_line({"output": ["a", "b", "c"], "error_after": 2})], CONFIG, chat)
     async with connect(create_app(CONFIG, chat, engine, Recorder(file, chat.vocabulary.bytes_of))) as client:
         assert (await client.post(URL, json=body("x"))).status_code == 500
-    assert file.read_text() == ""
+    (line,) = read_lines(file)
+    assert (line.pieces, line.error_after) == ((b"a", b"b"), 2)
 
 
 LINES = [

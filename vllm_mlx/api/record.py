@@ -28,15 +28,11 @@ class Take:
             self._pieces.append(delta.raw)
         self._pieces += (self._recorder.token_bytes(token) for token in delta.tokens)
 
-    def end(self, finish_reason: str) -> None:
-        """The sequence is over: its line is written. A sequence that nobody waited for is never written."""
-        line = {
-            **self._head,
-            "finish_reason": finish_reason,
-            "output": [_piece(piece) for piece in self._pieces],
-            "tokens": self._tokens,
-        }
-        self._recorder.write(line)
+    def end(self, finish_reason: str | None) -> None:
+        """The sequence is over; None: the engine failed. A sequence that nobody waited for is never written."""
+        output = [_piece(piece) for piece in self._pieces]
+        ending = {"error_after": len(output)} if finish_reason is None else {"finish_reason": finish_reason}
+        self._recorder.write({**self._head, **ending, "output": output, "tokens": self._tokens})
 
 
 class Recorder:

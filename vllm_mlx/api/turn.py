@@ -88,7 +88,11 @@ class Turn:
         return None if altered or not self._whole or self.end not in ("stop", "tool_calls") else self._ids
 
     async def run(self) -> AsyncGenerator[Batch, None]:
-        """A batch for each step that gave something; the last one has `finished`. Raises `ApiError`."""
+        """A batch for each step that gave something; the last one has `finished`.
+
+        Raises:
+            ApiError: the engine failed, or the reply ended in a way that must not look as if all were well.
+        """
         if self.request.echo:
             yield Batch(self.choice, [Text(self.request.echo)])
         try:
@@ -102,9 +106,13 @@ class Turn:
                     yield batch
                 if batch.finished:
                     return
-            raise server_error("the engine ended the reply without saying why", "engine_error")
+                if not self._running:
+                    raise self._failure()
+            raise EngineError("internal", "the engine ended the reply without saying why")
         except (ApiError, EngineError) as error:
             self.end = "error"
+            if self.take is not None and isinstance(error, EngineError):
+                self.take.end(None)
             raise (error if isinstance(error, ApiError) else of_engine(error)) from error
         finally:
             self.close()
@@ -139,7 +147,8 @@ class Turn:
             self.take.end("length" if limit_hit else "stop")
         stop_id = delta.stop_id if delta.stop_id in self.request.stop_token_ids else None
         self.finished = self._finish(limit_hit, stop_id if ended is None else ended.stop)
-        self.end = self.finished.reason
+        if self.finished is not None:
+            self.end = self.finished.reason
         return Batch(self.choice, events, tokens, self.finished)
 
     def _note(self, delta: Delta) -> None:
@@ -180,17 +189,23 @@ class Turn:
                 return True
         return False
 
-    def _finish(self, limit_hit: bool, stop: str | int | None) -> Finished:
-        """How the reply ended; raises `ApiError` when it must not look as if it had ended well."""
+    def _finish(self, limit_hit: bool, stop: str | int | None) -> Finished | None:
+        """How the reply ended; None: it must not look as if it had ended well, and `_failure` says why."""
         if limit_hit:
             return Finished("length", None, self.usage)
         if self._aborted:
-            raise server_error("the model's reply ended inside a tool call, which must not run", "incomplete_tool_call")
+            return None
         if self._calls:
             return Finished("tool_calls", None, self.usage)
-        if self.request.conversation.tool_choice.mode in ("required", "named"):
-            raise server_error("the model made no tool call although tool_choice asks for one", "tool_call_missing")
-        return Finished("stop", stop, self.usage)
+        forced = self.request.conversation.tool_choice.mode in ("required", "named")
+        return None if forced else Finished("stop", stop, self.usage)
+
+    def _failure(self) -> ApiError:
+        if self._aborted:
+            return server_error(
+                "the model's reply ended inside a tool call, which must not run", "incomplete_tool_call"
+            )
+        return server_error("the model made no tool call although tool_choice asks for one", "tool_call_missing")
 
 
 def new_call_id(prefix: str) -> str:
