@@ -9,7 +9,8 @@ from mlx_lm.models.cache import CacheList
 
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.attention import RowCache
-from vllm_mlx.engine.prefix_cache import BLOCK, Lease, PrefixCache
+from vllm_mlx.engine.prefix_cache import Lease, PrefixCache
+from vllm_mlx.engine.tree import BLOCK
 
 LAYERS = 2
 
@@ -41,12 +42,12 @@ def check(caches, tokens) -> None:
 
 
 def check_tree(cache: PrefixCache) -> None:
-    for run in cache.runs():
+    for run in cache.nodes():
         assert run.end // BLOCK - run.base // BLOCK == len(run.hashes)
         assert all(child.parent is run and run.base < child.base <= run.end for child in run.children)
         if not run.lent:
             check(run.caches, run.tokens)
-    runs = list(cache.runs())
+    runs = list(cache.nodes())
     assert set(map(id, cache._index.values())) <= set(map(id, runs))
 
 
@@ -73,7 +74,7 @@ def big() -> PrefixCache:
 
 
 def held(cache: PrefixCache) -> int:
-    return sum(len(run.tokens) for run in cache.runs())
+    return sum(len(run.tokens) for run in cache.nodes())
 
 
 def test_a_linear_conversation_is_stored_once_and_reused_to_the_last_token():
@@ -94,7 +95,7 @@ def test_the_same_prompt_again_leaves_one_token_to_compute():
 def test_a_row_takes_the_stored_arrays_over():
     cache, prompt = big(), sequence(1, 300)
     play(cache, prompt, [])
-    (run,) = cache.runs()
+    (run,) = cache.nodes()
     caches = run.caches
     lease = cache.take([*prompt, 1, 2])
     assert lease.caches is caches
@@ -169,13 +170,13 @@ def test_the_least_recently_used_leaf_goes_first():
     play(cache, [*branches[0], 1], [])
     cache.shrink_to(int(cache.nbytes * 0.75))
     check_tree(cache)
-    kept = [cache._match(branch)[0] for branch in branches]
+    kept = [cache.match(branch)[0] for branch in branches]
     assert kept[0] == kept[3] == 640
     assert kept[1] == 320
     cache.take(branches[1])
     assert cache.last_miss.kind == "evicted"
     cache.shrink_to(0)
-    assert list(cache.runs()) == [run for run in cache.runs() if run.lent]
+    assert list(cache.nodes()) == [run for run in cache.nodes() if run.lent]
 
 
 def test_a_miss_says_where_and_what():
@@ -203,7 +204,7 @@ def test_tokens_that_ran_on_are_cut_off():
 def test_salt_keeps_models_apart():
     prompt = sequence(1, 100)
     one, other = (PrefixCache(make, max_bytes=1 << 30, salt=salt) for salt in (b"a", b"b"))
-    assert list(one._chain(prompt)) != list(other._chain(prompt))
+    assert list(one.chain(prompt)) != list(other.chain(prompt))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -252,13 +253,13 @@ def test_lookup_is_linear():
     for length in (64 * BLOCK, 128 * BLOCK):
         prompt = sequence(1, length)
         play(cache, prompt, [])
-        assert len(list(cache._chain(prompt))) == length // BLOCK
+        assert len(list(cache.chain(prompt))) == length // BLOCK
 
 
 def test_a_long_prompt_that_diverges_is_looked_up_quickly(record_property):
     cache, prompt = big(), sequence(1, 131072)
     play(cache, prompt, [])
     started = time.perf_counter()
-    count, _ = cache._match([*prompt[:131000], 5000, *prompt[131001:]])
+    count, _ = cache.match([*prompt[:131000], 5000, *prompt[131001:]])
     record_property("seconds", time.perf_counter() - started)
     assert count == 131000

@@ -9,41 +9,25 @@ Lookup is by hashes of token blocks, each chained to the one before: linear in t
 the least recently used leaf.
 """
 
-import hashlib
-from array import array
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.kv import Caches
+from vllm_mlx.engine.protocol import Miss
+from vllm_mlx.engine.tree import BLOCK, Node, Tree, follower
 
-BLOCK = 32
-"""Tokens a hash covers, and the fewest that are worth keeping."""
+_REMEMBERED = 65536
+"""Hashes of evicted blocks."""
 
 
-@dataclass(slots=True, eq=False)
-class Run:
-    """Tokens from `base` on and their keys and values; those before are its parent's.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Run(Node):
+    """A stored run. While a row owns it (`lent`), `caches` are the row's: only `end` tokens of them are the run's."""
 
-    While a row owns the run (`lent`), `caches` are the row's own: only `end` tokens of them are the run's.
-    """
-
-    base: int
-    tokens: list[int]
     caches: Caches
-    hashes: list[bytes]
-    parent: "Run | None" = None
-    children: list["Run"] = field(default_factory=list)
     lent: bool = False
-    used: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.base + len(self.tokens)
-
-    def path(self) -> list["Run"]:
-        """From the root to this one."""
-        return [*(self.parent.path() if self.parent else ()), self]
 
 
 @dataclass(slots=True, eq=False)
@@ -55,46 +39,25 @@ class Lease:
     run: Run | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """Why a lookup found no more: `evicted`, or `differs` (the ids from there on, on both sides), or `unseen`."""
-
-    kind: str
-    at: int
-    cached: list[int]
-    prompt: list[int]
-
-
-class PrefixCache:
+class PrefixCache(Tree[Run]):
     """All runs of one model. Used by the engine's thread alone."""
 
     def __init__(self, make: Callable[[], Caches], *, max_bytes: int, salt: bytes = b"") -> None:
-        """`make` gives empty caches; `salt` names what the keys and values depend on besides the tokens."""
+        """`make` gives empty caches."""
+        super().__init__(salt)
         self._make = make
         self.max_bytes = max_bytes
-        self._salt = salt
-        self._roots: list[Run] = []
-        self._index: dict[bytes, Run] = {}
         self._evicted: dict[bytes, None] = {}
-        self._clock = 0
         self.last_miss: Miss | None = None
-
-    def runs(self) -> Iterator[Run]:
-        """All runs, parents first."""
-        stack = list(self._roots)
-        while stack:
-            run = stack.pop()
-            yield run
-            stack += run.children
 
     @property
     def nbytes(self) -> int:
         """Bytes of the runs that no row owns."""
-        return sum(kv.nbytes(run.caches) for run in self.runs() if not run.lent)
+        return sum(kv.nbytes(run.caches) for run in self.nodes() if not run.lent)
 
     def take(self, tokens: Sequence[int]) -> Lease:
         """The longest stored beginning of `tokens` but the last one, which must always be computed."""
-        count, run = self._match(tokens)
+        count, run = self.match(tokens)
         self._explain(tokens, count, run)
         count = min(count, len(tokens) - 1)
         while run and run.base >= count:
@@ -102,7 +65,7 @@ class PrefixCache:
         if run is None or count < BLOCK:
             return Lease(self._make(), 0)
         path = run.path()
-        self._touch(path)
+        self.touch(path)
         if any(part.lent for part in path):
             return self._copied(path, count)
         self._make_room((run.end - count) * kv.token_bytes(run.caches), path)
@@ -135,11 +98,12 @@ class PrefixCache:
         root.children += run.children
         kv.extend(root.caches, run.caches, count - run.base)
         root.tokens += run.tokens
-        self._forget(run)
+        self.unregister(run, run.hashes)
+        self.forgotten(run)
         self._register(root, run.hashes)
         return root
 
-    def _split(self, run: Run, count: int) -> Run | None:
+    def _split(self, run: Run, count: int) -> None:
         """Cuts a run at `count`; its tail becomes a child, if it is worth it."""
         tail_tokens = run.tokens[count - run.base :]
         kept = count // BLOCK - run.base // BLOCK
@@ -148,45 +112,42 @@ class PrefixCache:
         tail = None
         if self.nbytes + len(tail_tokens) * kv.token_bytes(run.caches) > self.max_bytes:
             for child in later:
-                self._remove(child)
+                self.remove(child)
         elif len(tail_tokens) >= BLOCK or later:
             part = kv.piece(run.caches, count - run.base, run.end - run.base)
-            tail = Run(count, tail_tokens, part, [], run, later, used=run.used)
+            tail = Run(base=count, tokens=tail_tokens, caches=part, children=later, used=run.used)
             for child in later:
                 run.children.remove(child)
                 child.parent = tail
-            run.children.append(tail)
-        self._unregister(run, tail_hashes)
+        self.unregister(run, tail_hashes)
         del run.tokens[count - run.base :]
         del run.hashes[kept:]
         kv.trim(run.caches, count - run.base)
         if tail:
-            self._register(tail, tail_hashes)
-        return tail
+            self.attach(tail, run, tail_hashes)
 
     def share(self, lease: Lease, tokens: Sequence[int]) -> None:
         """The row has computed all of `tokens`: others may copy from it while it runs."""
         if lease.run is None:
-            if self._match(tokens)[0] < BLOCK <= len(tokens):
-                run = Run(0, list(tokens), lease.caches, [], lent=True)
-                self._roots.append(run)
-                self._register(run, self._hashes(tokens))
-                self._touch([run])
+            if self.match(tokens)[0] < BLOCK <= len(tokens):
+                run = Run(base=0, tokens=list(tokens), caches=lease.caches, lent=True)
+                self._attach(run, None, list(self.chain(tokens)))
+                self.touch([run])
                 lease.run = run
         else:
             self._grow(lease.run, tokens)
 
     def _grow(self, run: Run, tokens: Sequence[int]) -> None:
-        known = len(run.hashes)
         run.tokens += tokens[run.end :]
-        self._register(run, self._hashes(tokens, run.hashes)[known:])
+        self._register(run, list(self.chain(tokens, run.hashes)))
         for child in [c for c in run.children if c.end <= run.end and c.tokens == run.tokens[c.base : c.end]]:
             # The row wrote again what a branch held.
             run.children.remove(child)
             for grandchild in child.children:
                 grandchild.parent = run
             run.children += child.children
-            self._forget(child)
+            self.unregister(child, child.hashes)
+            self.forgotten(child)
             self._register(run, [])
 
     def give(self, lease: Lease, tokens: Sequence[int], held: int) -> None:
@@ -203,20 +164,18 @@ class PrefixCache:
             kv.trim(lease.caches, len(tokens))
             run = self._stored(lease.caches, tokens)
         if run is not None:
-            self._touch(run.path())
+            self.touch(run.path())
         self.shrink_to(self.max_bytes)
 
     def _stored(self, caches: Caches, tokens: Sequence[int]) -> Run:
         """Stores an unattached row: what the tree does not have of it."""
-        count, run = self._match(tokens)
+        count, run = self.match(tokens)
         if run is not None and len(tokens) - count < BLOCK:
             return run
-        hashes = self._hashes(tokens)
         if run is None or count < BLOCK:
             kv.shrink(caches)
-            new = Run(0, list(tokens), caches, [])
-            self._roots.append(new)
-            self._register(new, hashes)
+            new = Run(base=0, tokens=list(tokens), caches=caches)
+            self._attach(new, None, list(self.chain(tokens)))
             return new
         if run.parent is None and run.end == count and not run.lent:
             # It holds all that the run holds: no copy.
@@ -224,23 +183,29 @@ class PrefixCache:
             self._grow(run, tokens)
             kv.shrink(caches)
             return run
-        child = Run(count, list(tokens[count:]), kv.piece(caches, count, len(tokens)), [], run)
-        run.children.append(child)
-        self._register(child, hashes[count // BLOCK :])
+        child = Run(base=count, tokens=list(tokens[count:]), caches=kv.piece(caches, count, len(tokens)))
+        self._attach(child, run, list(self.chain(tokens, self.known_hashes(run, count))))
         return child
+
+    def adopt(self, parent: Run | None, tokens: Sequence[int], caches: Caches, hashes: Iterable[bytes]) -> Run:
+        """Adds a run that comes from elsewhere and goes on where `parent` ends."""
+        run = Run(base=parent.end if parent else 0, tokens=list(tokens), caches=caches)
+        self._attach(run, parent, list(hashes))
+        self.touch(run.path())
+        return run
 
     def drop(self, lease: Lease) -> None:
         """The row's keys and values are not to be trusted: forgets them, and what hangs on them."""
         if lease.run is not None:
-            self._remove(lease.run)
+            self.remove(lease.run)
 
     def cut(self, tokens: Sequence[int], count: int) -> None:
         """Of what is stored of `tokens`, only the first `count` were meant."""
-        found, run = self._match(tokens)
+        found, run = self.match(tokens)
         if run is None or run.lent or found <= count or run.base > count or run.end > found or run.children:
             return
         kept = max(0, count // BLOCK - run.base // BLOCK)
-        self._unregister(run, run.hashes[kept:])
+        self.unregister(run, run.hashes[kept:])
         del run.hashes[kept:]
         del run.tokens[count - run.base :]
         kv.trim(run.caches, count - run.base)
@@ -253,94 +218,37 @@ class PrefixCache:
         """Drops least recently used leaves until what is stored takes at most `limit` bytes; returns the bytes."""
         held = self.nbytes
         while held > limit:
-            leaves = [run for run in self.runs() if not run.children and not run.lent and run not in keep]
+            leaves = [run for run in self.nodes() if not run.children and not run.lent and run not in keep]
             if not leaves:
                 break
             oldest = min(leaves, key=lambda run: run.used)
             held -= kv.nbytes(oldest.caches)
             self._evicted |= dict.fromkeys(oldest.hashes)
-            self._remove(oldest)
-        while len(self._evicted) > 65536:
+            self.remove(oldest)
+        while len(self._evicted) > _REMEMBERED:
             del self._evicted[next(iter(self._evicted))]
         return held
 
-    def _remove(self, run: Run) -> None:
-        for child in list(run.children):
-            self._remove(child)
-        (run.parent.children if run.parent else self._roots).remove(run)
-        self._forget(run)
+    def forgotten(self, node: Run) -> None:
+        node.caches = []
 
-    def _forget(self, run: Run) -> None:
-        self._unregister(run, run.hashes)
-        run.caches = []
+    def _attach(self, run: Run, parent: Run | None, hashes: list[bytes]) -> None:
+        self.attach(run, parent, [])
+        self._register(run, hashes)
 
-    def _touch(self, path: Sequence[Run]) -> None:
-        self._clock += 1
-        for run in path:
-            run.used = self._clock
-
-    def _register(self, run: Run, hashes: Sequence[bytes]) -> None:
-        run.hashes += hashes
+    def _register(self, run: Run, hashes: list[bytes]) -> None:
         for digest in hashes:
             self._evicted.pop(digest, None)
-        for digest in run.hashes:
-            self._index.setdefault(digest, run)
-
-    def _unregister(self, run: Run, hashes: Sequence[bytes]) -> None:
-        for digest in hashes:
-            if self._index.get(digest) is run:
-                del self._index[digest]
-
-    def _hashes(self, tokens: Sequence[int], known: Sequence[bytes] = ()) -> list[bytes]:
-        return [*known, *self._chain(tokens, known)]
-
-    def _chain(self, tokens: Sequence[int], known: Sequence[bytes] = ()) -> Iterator[bytes]:
-        """The hashes of the whole blocks of `tokens` after those that are known."""
-        digest = known[-1] if known else self._salt
-        for start in range(len(known) * BLOCK, len(tokens) - BLOCK + 1, BLOCK):
-            block = array("I", tokens[start : start + BLOCK]).tobytes()
-            digest = hashlib.blake2b(digest + block, digest_size=16).digest()
-            yield digest
-
-    def _match(self, tokens: Sequence[int]) -> tuple[int, Run | None]:
-        """How many of the tokens are stored, and the run that holds the last of them."""
-        count, run = 0, None
-        for digest in self._chain(tokens):
-            found = self._index.get(digest)
-            if found is None:
-                break
-            count, run = count + BLOCK, found
-        return (0, None) if run is None else _further(run, tokens, count)
+        self.register(run, hashes)
 
     def _explain(self, tokens: Sequence[int], count: int, run: Run | None) -> None:
         """Keeps why the lookup ended where it did."""
         self.last_miss = None
         if count >= len(tokens) - 1:
             return
-        follower = _follower(run, count)
-        known = [digest for part in (run.path() if run else ()) for digest in part.hashes][: count // BLOCK]
-        following = next(self._chain(tokens, known), None)
-        kind = "evicted" if following in self._evicted else "differs" if follower else "unseen"
-        self.last_miss = Miss(kind, count, follower[:16], list(tokens[count : count + 16]))
-
-
-def _further(run: Run, tokens: Sequence[int], count: int) -> tuple[int, Run]:
-    """Goes on token by token from a match that ends in `run`, into its children too."""
-    end = min(run.end, len(tokens))
-    here = count
-    while here < end and run.tokens[here - run.base] == tokens[here]:
-        here += 1
-    best = (here, run)
-    for child in run.children:
-        if count <= child.base <= here:
-            best = max(best, _further(child, tokens, child.base), key=lambda found: found[0])
-    return best
-
-
-def _follower(run: Run | None, count: int) -> list[int]:
-    """What the tree has after the first `count` tokens that end in `run`."""
-    if run is None:
-        return []
-    if run.end > count:
-        return run.tokens[count - run.base :]
-    return next((child.tokens for child in run.children if child.base == count), [])
+        following = next(self.chain(tokens, self.known_hashes(run, count)), None)
+        cached = follower(run, count)
+        kind: Literal["evicted", "differs", "unseen"] = "differs" if cached else "unseen"
+        if following in self._evicted:
+            kind = "evicted"
+        self.last_miss = Miss(kind, count, cached[:16], list(tokens[count : count + 16]))

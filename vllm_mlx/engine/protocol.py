@@ -35,6 +35,26 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
     budget: int | None = None
 
 
+class Structured(msgspec.Struct, frozen=True, tag=True):
+    """The whole answer, behind the thought, follows a grammar: JSON Schema, a regex, or llguidance's Lark."""
+
+    kind: Literal["json_schema", "regex", "lark"]
+    text: str
+
+
+class ToolGrammar(msgspec.Struct, frozen=True, tag=True):
+    """Calls follow their tools' schemas. `tools` is JSON; `names` are those that may be called.
+
+    `required`: the answer begins with a call. `single`: it ends behind the first one.
+    """
+
+    format: str
+    tools: str
+    names: list[str]
+    required: bool = False
+    single: bool = False
+
+
 class Submit(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One sequence to generate.
 
@@ -52,6 +72,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     thinking: Thinking | None = None
     logprobs: int | None = None
     priority: int = 0
+    grammar: Structured | ToolGrammar | None = None
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
@@ -74,6 +95,19 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
     top: list[tuple[int, float]]
 
 
+class Miss(msgspec.Struct, frozen=True):
+    """Why no more of a prompt was in the cache from token `at` on.
+
+    `evicted`: it was once; `differs`: the cache goes on otherwise; `unseen`: it has nothing there. The first ids from
+    there on are given on both sides.
+    """
+
+    kind: Literal["evicted", "differs", "unseen"]
+    at: int
+    cached: list[int]
+    prompt: list[int]
+
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -81,7 +115,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step gave one sequence.
 
     `tokens` are ids; a replay of recorded output may give `raw` bytes of text instead. `finish` is set
-    on the last delta of a sequence. `cached_tokens` (prompt tokens not prefilled) comes with the first.
+    on the last delta of a sequence. `cached_tokens` (prompt tokens not prefilled) and `miss` come with the first.
     """
 
     id: str
@@ -91,6 +125,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     finish: FinishReason | None = None
     stop_id: int | None = None
     cached_tokens: int | None = None
+    miss: Miss | None = None
 
 
 class Step(msgspec.Struct, frozen=True, tag=True):

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.kv import Caches
-from vllm_mlx.engine.prefix_cache import BLOCK, Lease, Miss
+from vllm_mlx.engine.prefix_cache import Lease
+from vllm_mlx.engine.protocol import Miss
+from vllm_mlx.engine.tree import BLOCK
 
 
 class SnapshotCache:
