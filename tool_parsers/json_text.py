@@ -40,6 +40,7 @@ def read_json(text: str, *, strict: bool = False) -> Any:
         raise ValueError("nested too deeply") from error
 
 
+_encode_string = json.JSONEncoder(ensure_ascii=False).encode
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -48,7 +49,7 @@ def write_string(text: str) -> str:
 
     A lone surrogate, which UTF-8 cannot carry, stays the escape that it was read from.
     """
-    return without_surrogates(json.dumps(text, ensure_ascii=False))
+    return without_surrogates(_encode_string(text))
 
 
 def without_surrogates(text: str) -> str:
@@ -126,6 +127,11 @@ class JsonScanner:
         self._in_string = False
         self._escaped = False
         self._stop = _QUOTE if controls else _IN_STRING
+
+    @property
+    def in_string(self) -> bool:
+        """What comes next stands inside a string."""
+        return self._in_string and not self._escaped
 
     def feed(self, text: str) -> int:
         """Reads on; returns how many characters belong to the value (less than all once it is complete or invalid)."""

@@ -16,8 +16,8 @@ class Markers:
         self._all = sorted({marker for marker in markers if marker}, key=len, reverse=True)
         self._longest = max(map(len, self._all), default=0)
         self._any = re.compile("|".join(map(re.escape, self._all)) or r"(?!)")
-        firsts = "".join(sorted({re.escape(marker[0]) for marker in self._all}))
-        self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+        parts = sorted({marker[:length] for marker in self._all for length in range(1, len(marker))}, reverse=True)
+        self._part_at_end = re.compile(rf"(?:{'|'.join(map(re.escape, parts))})\Z" if parts else r"(?!)")
 
     def search(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The first whole marker at or after `at`."""
@@ -25,11 +25,8 @@ class Markers:
 
     def held_from(self, text: str) -> int:
         """Where the longest suffix begins that may still become a marker; the text's length if there is none."""
-        for hit in self._first.finditer(text, max(0, len(text) - self._longest + 1)):
-            tail = text[hit.start() :]
-            if any(len(tail) < len(marker) and marker.startswith(tail) for marker in self._all):
-                return hit.start()
-        return len(text)
+        part = self._part_at_end.search(text, max(0, len(text) - self._longest + 1))
+        return part.start() if part else len(text)
 
 
 class Source:
