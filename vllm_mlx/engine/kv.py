@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 from mlx_lm.models.cache import CacheList
 
 from vllm_mlx.engine.attention import RowCache
+from vllm_mlx.engine.segments import Blob
 
 Caches = list[Any]
 
@@ -96,6 +98,38 @@ def shrink(caches: Caches) -> None:
             continue
         leaf.keys, leaf.values = (mx.contiguous(x[..., : leaf.offset, :]) for x in (leaf.keys, leaf.values))
         mx.eval(leaf.keys, leaf.values)
+
+
+def blobs(caches: Caches) -> list[Blob]:
+    """The arrays of caches that hold something, as bytes that may be read from any thread."""
+    result = []
+    for leaf in _leaves(caches):
+        for array in (leaf.keys, leaf.values):
+            assert array is not None
+            data = memoryview(b"")
+            if array.size:
+                raw = mx.contiguous(array).view(mx.uint8)
+                mx.eval(raw)
+                data = memoryview(raw).cast("B")  # type: ignore[arg-type]
+            result.append(Blob(str(array.dtype).removeprefix("mlx.core."), array.shape, data))
+    return result
+
+
+def from_blobs(caches: Caches, given: list[Blob]) -> Caches:
+    """Fills empty caches with what `blobs` made."""
+    arrays = iter(given)
+    for leaf in _leaves(caches):
+        leaf.keys, leaf.values = _array(next(arrays)), _array(next(arrays))
+        leaf.offset = leaf.keys.shape[2]
+        mx.eval(leaf.keys, leaf.values)
+    return caches
+
+
+def _array(blob: Blob) -> mx.array:
+    kind: mx.Dtype = getattr(mx, blob.dtype)
+    if not blob.data.nbytes:
+        return mx.zeros(blob.shape, kind)
+    return mx.array(np.frombuffer(blob.data, np.uint8)).view(kind).reshape(blob.shape)
 
 
 def _leaves(caches: Caches) -> Iterator[RowCache]:

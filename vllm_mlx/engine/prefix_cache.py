@@ -9,7 +9,7 @@ Lookup is by hashes of token blocks, each chained to the one before: linear in t
 the least recently used leaf.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +68,7 @@ class PrefixCache(Tree[Run]):
         self.touch(path)
         if any(part.lent for part in path):
             return self._copied(path, count)
-        self._make_room((run.end - count) * kv.token_bytes(run.caches), path)
+        self.make_room((run.end - count) * kv.token_bytes(run.caches), path)
         root = self._brought_together(run, count)
         root.lent = True
         return Lease(root.caches, count, root)
@@ -77,7 +77,7 @@ class PrefixCache(Tree[Run]):
         caches = self._make()
         if not all(part.caches for part in path):
             return Lease(caches, 0)
-        if not self._make_room(count * kv.token_bytes(path[0].caches), path):
+        if not self.make_room(count * kv.token_bytes(path[0].caches), path):
             return Lease(caches, 0)
         kv.reserve(caches, count)
         for part, after in zip(path, [*path[1:], None], strict=True):
@@ -187,12 +187,11 @@ class PrefixCache(Tree[Run]):
         self._attach(child, run, list(self.chain(tokens, self.known_hashes(run, count))))
         return child
 
-    def adopt(self, parent: Run | None, tokens: Sequence[int], caches: Caches, hashes: Iterable[bytes]) -> Run:
-        """Adds a run that comes from elsewhere and goes on where `parent` ends."""
-        run = Run(base=parent.end if parent else 0, tokens=list(tokens), caches=caches)
-        self._attach(run, parent, list(hashes))
+    def adopt(self, parent: Run | None, base: int, tokens: Sequence[int], caches: Caches, hashes: list[bytes]) -> None:
+        """Adds a run that comes from elsewhere and goes on after `base` tokens that end in `parent`."""
+        run = Run(base=base, tokens=list(tokens), caches=caches)
+        self._attach(run, parent, hashes)
         self.touch(run.path())
-        return run
 
     def drop(self, lease: Lease) -> None:
         """The row's keys and values are not to be trusted: forgets them, and what hangs on them."""
@@ -210,7 +209,7 @@ class PrefixCache(Tree[Run]):
         del run.tokens[count - run.base :]
         kv.trim(run.caches, count - run.base)
 
-    def _make_room(self, count: int, path: Sequence[Run]) -> bool:
+    def make_room(self, count: int, path: Sequence[Run]) -> bool:
         """Drops others than `path` for `count` bytes more; False if they do not suffice."""
         return self.shrink_to(self.max_bytes - count, keep=path) <= self.max_bytes - count
 
