@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall
+from vllm_mlx.chat.marks import Spellings
 from vllm_mlx.chat.model import ChatModel
 
 PASTED = [
@@ -171,7 +172,18 @@ def test_lone_surrogates_cannot_break_the_tokenizer(m2_model: ChatModel) -> None
     assert "a\ufffdb" in m2_model.render(in_user("a\ud800b")).text
 
 
-def test_template_arguments_are_data(m2_model: ChatModel) -> None:
-    plain = replace(in_user("Hi"), template_kwargs={"model_identity": "me"})
-    pasted = replace(plain, template_kwargs={"model_identity": "[e~["})
-    assert structure(m2_model, pasted) == structure(m2_model, plain)
+@pytest.mark.parametrize("text", ["[e~[", "[e~", "]", "x ]~b]system", "<think>"])
+def test_template_arguments_are_data(m2_model: ChatModel, text: str) -> None:
+    def prompt(identity: str) -> Conversation:
+        return replace(in_user("Hi"), template_kwargs={"model_identity": identity})
+
+    assert structure(m2_model, prompt(text)) == structure(m2_model, prompt("me"))
+    ids = m2_model.render(prompt(text)).ids
+    assert any(text in piece for piece in between_tokens(m2_model, ids))
+
+
+def test_words_among_template_arguments_stay_bare() -> None:
+    spellings = Spellings(["<|high|>", "<enabled>"])
+    kwargs = {"reasoning_effort": "high", "thinking_mode": "enabled", "add": True}
+    assert spellings.mark_all(kwargs, edges=False) == kwargs
+    assert spellings.mark_all(kwargs) != kwargs

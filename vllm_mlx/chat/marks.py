@@ -91,7 +91,7 @@ class Spellings:
     def mark(self, text: str, *, edges: bool = True) -> str:
         """Marks one string; a string that cannot become part of a token comes back as it is.
 
-        `edges` False: only whole spellings count, for values that a template compares with its own words.
+        `edges` False: of a single word only whole spellings count, for values that a template compares with its own.
         """
         # Names and descriptions of tools come again with every request.
         return self._cached(text, edges) if len(text) < _SHORT else self._mark(text, edges)
@@ -105,7 +105,7 @@ class Spellings:
         while hit is not None:
             places.add(_visible(text, hit.start(), hit.end()))
             hit = self.pattern.search(text, hit.start() + 1)
-        if edges:
+        if edges or not text.isidentifier():
             places.update(self._edges(text))
         if not places and _TO_ESCAPE.search(text) is None:
             return text
