@@ -208,6 +208,21 @@ def test_only_what_is_new_is_tokenized(model: ChatModel, monkeypatch: pytest.Mon
     assert max(lengths) < 200
 
 
+@pytest.mark.parametrize("question", ["And now?", " ", "[e~[", "<think>"])
+def test_what_comes_next_is_known_before_the_user_speaks(any_model: ChatModel, question: str) -> None:
+    call = ToolCall("functions.f:0", "f", '{"path":"a","n":1.50}')
+    asked = followed(
+        START, Message("assistant", "", reasoning="R", tool_calls=(call,)), replace(RESULT, tool_call_id=call.id)
+    )
+    reply = Message("assistant", "An answer.", reasoning="Another thought.")
+    upcoming = any_model.upcoming(asked, reply)
+    following = any_model.render(followed(asked, reply, Message("user", question)))
+    assert following.ids[: len(upcoming)] == upcoming
+    rest = any_model.decode(following.ids[len(upcoming) :])
+    assert rest.startswith(question.strip() and question)
+    assert "An answer." not in rest
+
+
 def test_thoughts_that_the_template_leaves_out_at_once_do_not_return(tmp_path: Path) -> None:
     template = real_template("Kimi-K2.5")
     if template is None:

@@ -154,6 +154,10 @@ class ChatModel:
         """Keeps the thought of any reply, also of one that was cut: it is put back for clients that leave it out."""
         self.writer.remember_thought(conversation, reply)
 
+    def upcoming(self, conversation: Conversation, reply: Message) -> list[int]:
+        """The ids that the next prompt begins with, should the user answer `reply`: they can be prefilled before."""
+        return self.writer.upcoming(conversation, reply)
+
     def encode(self, text: str, add_special: bool = False) -> list[int]:
         """Ids of plain text, added tokens included; `add_special` puts the tokenizer's own begin of text before it."""
         return self.tokenizer.encode(text, add_special)

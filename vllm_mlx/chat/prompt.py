@@ -74,15 +74,9 @@ class PromptWriter:
         normalised = self._normalised(conversation)
         prepared = self._restored(normalised)
         text = self._marked(prepared)
-        ids: list[int] = []
-        rest = text
-        for known in self._transcripts.beginnings(text):
-            if self._fits(known, text):
-                ids, rest = known.tokens, text[known.length :]
-                break
-        ids = ids + self._tokenizer.encode_marked(unmark(rest))
+        known, ids = self._tokenized(text)
         if self._tokenizer.concatenates:
-            cuts = [*self._last_cuts(text, ids), *(self._first_cuts(text, ids) if rest is text else ())]
+            cuts = [*self._last_cuts(text, ids), *(() if known else self._first_cuts(text, ids))]
             self._transcripts.learn(text, ids, cuts)
         whole = unmark(text)
         pairs = zip(normalised.messages, prepared.messages, strict=True)
@@ -116,6 +110,27 @@ class PromptWriter:
             return  # The template leaves this thought out: then it must not come back with the tokens.
         ids = [*prompt.ids, *tokens]
         self._transcripts.learn(text[:end], ids, [Cut(end, len(ids), closed=False)])
+
+    def upcoming(self, conversation: Conversation, reply: Message) -> list[int]:
+        """The ids that the next prompt begins with, should the user speak next: what can be prefilled before.
+
+        Templates write a turn that is past in another way than the turn that goes on.
+        """
+        prepared = self._restored(self._normalised(conversation))
+        past = (*prepared.messages, self._lifted(reply))
+        first, second = (
+            self._tokenized(self._marked(replace(prepared, messages=(*past, Message("user", word)))))[1]
+            for word in ("a", "b")
+        )
+        shared = next((at for at, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), 0)
+        return first[:shared]
+
+    def _tokenized(self, text: str) -> tuple[Beginning | None, list[int]]:
+        """A marked text's ids, and the known beginning that they were taken from."""
+        for known in self._transcripts.beginnings(text):
+            if self._fits(known, text):
+                return known, known.tokens + self._tokenizer.encode_marked(unmark(text[known.length :]))
+        return None, self._tokenizer.encode_marked(unmark(text))
 
     def end_of_turn(self, text: str) -> int:
         """Where the last message of a rendered history ends, without the token that ends its turn."""
