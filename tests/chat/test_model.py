@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import M2, OWN, TOKENS, make_folder, real_template, write
+from folders import M2, OWN, ROOT, TOKENS, make_folder, real_template, write
 
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
 from vllm_mlx.chat.family import recognise
@@ -180,6 +180,31 @@ def test_refusals_of_the_template_reach_the_client(m2_model: ChatModel) -> None:
         m2_model.render(talk(USER, Message("tool", "T")))
     with pytest.raises(TemplateError, match="at least one message"):
         m2_model.render(talk())
+
+
+def test_prompts_are_those_of_transformers() -> None:
+    from transformers import AutoTokenizer
+
+    demo = ROOT / "vllm_mlx" / "demo"
+    reference = AutoTokenizer.from_pretrained(str(demo))
+    made = {"name": "f", "arguments": {"a": "x\n", "b": [1, None]}}
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "Read a.py\n\n  and b < c"},
+        {"role": "assistant", "content": "C", "reasoning_content": "R", "tool_calls": [{"id": "x", "function": made}]},
+        {"role": "tool", "content": "T é", "tool_call_id": "x"},
+    ]
+    expected = reference.apply_chat_template(
+        messages, tools=[TOOL.schema], add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    conversation = talk(
+        Message("system", "S"),
+        Message("user", "Read a.py\n\n  and b < c"),
+        call('{"a":"x\\n","b":[1,null]}', reasoning="R", content="C"),
+        Message("tool", "T é", tool_call_id="functions.f:0"),
+        tools=(TOOL,),
+    )
+    assert ChatModel.load(demo).render(conversation).ids == list(expected)
 
 
 # -- thinking --------------------------------------------------------------------------------------

@@ -1,12 +1,16 @@
 """`doctor`: a report that a person reads, JSON for scripts, an exit code for both."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hub_server import HubServer
 
 import vllm_mlx
 from vllm_mlx.cli import main
@@ -63,6 +67,32 @@ def test_what_is_not_there(args: list[str], words: str) -> None:
     result = doctor(*args)
     assert result.exit_code != 0
     assert words in result.output
+
+
+def test_a_repository_is_checked_without_its_weights(tmp_path: Path) -> None:
+    files = {file.name: file.read_bytes() for file in DEMO.iterdir() if file.is_file()}
+    hub = HubServer({"org/demo": files})
+    try:
+        environ = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": hub.url, "HOME": str(tmp_path)}
+        done, absent = (
+            subprocess.run(
+                [sys.executable, "-m", "vllm_mlx.cli", "doctor", name, "--json"],
+                env=environ,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            for name in ("org/demo", "org/absent")
+        )
+    finally:
+        hub.close()
+    checks = {check["name"]: check["status"] for check in json.loads(done.stdout)["checks"]}
+    assert checks["Tool calls come back"] == "pass"
+    assert "chat_template.jinja" in hub.fetched()
+    assert "model.safetensors" not in hub.fetched()
+    assert absent.returncode == 1
+    assert "org/absent cannot be looked up" in absent.stderr
 
 
 def test_without_a_model_the_environment_is_checked() -> None:
