@@ -19,6 +19,7 @@ from tool_parsers.events import (
     ParserEvent,
     Text,
 )
+from tool_parsers.grammar import CallGrammar, Calls, Spell, name_of
 from tool_parsers.scan import Lines, Markers, Source
 from tool_parsers.schema import Schema
 
@@ -72,6 +73,11 @@ class ToolParser(ABC):
     @abstractmethod
     def speaks(cls, template: str) -> bool:
         """Whether a chat template (Jinja source) writes this format."""
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar | None:
+        """What may be written in a call of this format, step by step; None: the format has no grammar."""
+        return None
 
     @abstractmethod
     def judge(self, text: str, lines: Lines, *, ended: bool) -> Verdict | None:
@@ -182,10 +188,3 @@ class PlainText(ToolParser):
         while (yield from self._until(self._text_markers)):
             self._hand_back()
             yield
-
-
-def name_of(tool: ToolSchema) -> str:
-    """The function name of an OpenAI tool schema."""
-    function = tool.get("function")
-    name = (function if isinstance(function, Mapping) else tool).get("name")
-    return name if isinstance(name, str) else ""

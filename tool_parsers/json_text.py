@@ -128,11 +128,6 @@ class JsonScanner:
         self._escaped = False
         self._stop = _QUOTE if controls else _IN_STRING
 
-    @property
-    def in_string(self) -> bool:
-        """What comes next stands inside a string."""
-        return self._in_string and not self._escaped
-
     def feed(self, text: str) -> int:
         """Reads on; returns how many characters belong to the value (less than all once it is complete or invalid)."""
         at = 0

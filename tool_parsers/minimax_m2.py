@@ -20,12 +20,14 @@ are ordinary text.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import ClassVar
 
 from tool_parsers.arguments import WHITESPACE
-from tool_parsers.base import Grammar
-from tool_parsers.scan import LONGEST_GAP, Source
+from tool_parsers.base import Grammar, ToolSchema
+from tool_parsers.grammar import CallGrammar, Calls, Spell
+from tool_parsers.scan import LONGEST_GAP, Lines, Source
+from tool_parsers.tag_grammar import TagGrammar, TagSyntax
 from tool_parsers.tagged import LONGEST_TAG, Head, HeadOr, PlainTagsParser, Tags
 from tool_parsers.values import Value, ValueTags
 
@@ -81,6 +83,31 @@ def _continues(rest: str, *, named: bool, ended: bool) -> bool | None:
     return None if not ended and _ATTRS_SO_FAR.fullmatch(rest) else False
 
 
+class M2Grammar(TagGrammar):
+    """What may be written next in a block."""
+
+    trigger: ClassVar[str] = OPEN
+    syntax: ClassVar[TagSyntax] = TagSyntax(
+        open=OPEN,
+        close=CLOSE,
+        invoke=r"<invoke[ \t\r\n]{1,9}name[ ]?=[ ]?%s[ \t\r\n]{0,9}>",
+        invoke_end=INVOKE_END,
+        parameter=r"<parameter[ \t\r\n]{1,9}name[ ]?=[ ]?%s[ \t\r\n]{0,9}>",
+        parameter_end=PARAMETER_END,
+        parameter_start=PARAMETER,
+        inner=r"<parameter(?=[ \t\r\n>])",
+    )
+
+    def begins(self, text: str, *, thinking: bool) -> bool | None:
+        """Behind a wrapper, the beginning of an invoke; in a thought, its whole header with a declared name."""
+        source = Source()
+        source.push(text[len(OPEN) :].lstrip(WHITESPACE))
+        if not thinking:
+            return source.follows(0, f"{INVOKE} ", f"{INVOKE}\n", f"{INVOKE}>")
+        verdict = MinimaxM2([{"name": name} for name in self.schemas]).judge(text, Lines(), ended=False)
+        return None if verdict is None else verdict.kind == "call"
+
+
 class MinimaxM2(PlainTagsParser):
     """The M2 format (see the module)."""
 
@@ -104,6 +131,10 @@ class MinimaxM2(PlainTagsParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return OPEN in template and NAMESPACE not in template
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return M2Grammar(tools, calls, spell)
 
     def _has_body(self, source: Source, at: int) -> bool | None:
         if (follows := super()._has_body(source, at)) is not True:

@@ -62,6 +62,33 @@ class Schema:
         return cls([parameters] if isinstance(parameters, Mapping) else [], parameters)
 
     @property
+    def nodes(self) -> Sequence[Any]:
+        """The alternatives."""
+        return self._nodes
+
+    @property
+    def root(self) -> Any:
+        """The document that references lead into."""
+        return self._root
+
+    @property
+    def members(self) -> dict[str, bool]:
+        """The declared members, in order; whether each is required."""
+        branches = self._branches()
+        names = [key for members in _mappings(branches, "properties") for key in members]
+        required = {key for node in self._nodes for key in _required(node)}
+        return {key: key in required for key in dict.fromkeys([*names, *sorted(required)])}
+
+    @property
+    def open(self) -> bool:
+        """Members of any name are welcome."""
+        branches = self._branches()
+        more = [branch["additionalProperties"] for branch in branches if "additionalProperties" in branch]
+        if more:
+            return any(node is True or isinstance(node, Mapping) for node in more)
+        return not any("properties" in branch for branch in branches)
+
+    @property
     def types(self) -> Types:
         """The kinds of all alternatives."""
         if self._types is None:
@@ -201,3 +228,13 @@ def _is_schema(node: Mapping[str, Any], key: str) -> bool:
 
 def _mappings(branches: Iterable[Mapping[str, Any]], key: str) -> Iterator[Mapping[str, Any]]:
     return (branch[key] for branch in branches if isinstance(branch.get(key), Mapping))
+
+
+def _required(node: Any) -> Iterator[str]:
+    """The members that every value has, as far as the node and its `allOf` say."""
+    if isinstance(node, Mapping):
+        named = node.get("required")
+        yield from (key for key in named if isinstance(key, str)) if isinstance(named, list) else ()
+        members = node.get("allOf")
+        for member in members if isinstance(members, list) else ():
+            yield from _required(member)

@@ -134,7 +134,7 @@ def test_an_error_in_a_step_fails_what_is_in_flight_and_nothing_else(core_run, m
     run.submit("c", PROMPTS["p3"])
     run.steps(4)
     with monkeypatch.context() as patch:
-        patch.setattr(run.core._decoder, "launch", lambda _: 1 / 0)
+        patch.setattr(run.core._decoder, "draw", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError) as caught:
             run.steps(1)
     run.core.recover(caught.value)

@@ -4,28 +4,37 @@ A step launches the next decode of all rows, then reads the tokens of the one be
 Python), and last prefills a chunk of one prompt, small enough that the rows keep their pace.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 from vllm_mlx.config import EngineConfig
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.decode import Decoder, Flight, Row
+from vllm_mlx.engine.grammar import Constraints
 from vllm_mlx.engine.loader import LoadedModel
 from vllm_mlx.engine.prefill import ChunkSizer, prefill
-from vllm_mlx.engine.prefix_cache import BLOCK, Lease, PrefixCache
-from vllm_mlx.engine.protocol import Cancel, Delta, Failed, Finish, Progress, Reply, Request, Step, Submit
+from vllm_mlx.engine.protocol import (
+    Cancel,
+    Delta,
+    Failed,
+    FailureKind,
+    Finish,
+    Inspect,
+    Progress,
+    Reply,
+    Request,
+    Step,
+    Submit,
+)
 from vllm_mlx.engine.room import Room
 from vllm_mlx.engine.sampling import NOT_A_NUMBER, Choice, Draw, seed_of
 from vllm_mlx.engine.scheduler import Gate, Phase, Scheduler, Sequence
-from vllm_mlx.engine.snapshots import SnapshotCache
+from vllm_mlx.engine.shelf import Shelf
 
-_REMEMBERED = 256
 _HEADROOM = 256
 """New tokens that buffers have room for from the start."""
-_SHARED = 256
-"""Tokens in common for which a prompt waits until another has computed them."""
 
 
 class Core:
@@ -34,23 +43,17 @@ class Core:
     def __init__(self, loaded: LoadedModel, config: EngineConfig, send: Callable[[Reply], None]) -> None:
         self._loaded = loaded
         self._send = send
-        self._cuttable = kv.cuttable(loaded.make_caches())
-        self._cache = self._make_cache(config)
-        self._room = Room(loaded.kv_limit, loaded.kv_per_token, self._cache)
+        self._shelf = Shelf(loaded, config)
+        self._room = Room(loaded.kv_limit, loaded.kv_per_token, self._shelf.cache)
+        self._room.settle(())
+        self._seed = config.seed
         longest = min(loaded.info.max_model_len, self._room.longest())
         info = self.info = msgspec.structs.replace(loaded.info, max_model_len=longest)
         self._scheduler = Scheduler(config.max_num_seqs, config.max_waiting_seqs, info.max_model_len, info.vocab_size)
         self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000)
         self._decoder = Decoder(loaded.model, info.vocab_size)
+        self._constraints = Constraints(Path(config.model), info.vocab_size)
         self._rows: dict[str, Row] = {}
-        self._ended: OrderedDict[str, Sequence] = OrderedDict()
-        """Sequences that ended by themselves lately: the API may still say that fewer of their tokens count."""
-
-    def _make_cache(self, config: EngineConfig) -> PrefixCache | SnapshotCache | None:
-        if not config.enable_prefix_caching:
-            return None
-        kind = PrefixCache if self._cuttable else SnapshotCache
-        return kind(self._loaded.make_caches, max_bytes=0)
 
     @property
     def has_work(self) -> bool:
@@ -62,22 +65,41 @@ class Core:
             case Submit():
                 if refusal := self._scheduler.submit(request):
                     self._send(refusal)
+                else:
+                    self._constraints.expect(request)
             case Finish(id, keep):
                 self._stop(id, keep)
             case Cancel(id):
                 self._stop(id, None)
+            case Inspect():
+                self._send(self._shelf.report())
 
     def _stop(self, id: str, keep: int | None) -> None:
         sequence = self._scheduler.get(id)
         if sequence is None:
-            ended = self._ended.pop(id, None)
-            if ended and keep is not None and self._cache:
-                self._cache.cut(ended.tokens[: ended.kv], len(ended.submit.prompt) + keep)
+            if keep is not None:
+                self._shelf.cut(id, keep)
             return
         if keep is not None:
             del sequence.tokens[len(sequence.submit.prompt) + keep :]
         self._scheduler.remove(sequence)
+        self._constraints.forget(id)
+        self._shelf.forget(id)
         self._release(sequence)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is nothing to do until a thread has done its part."""
+        return not self._scheduler.running
+
+    @property
+    def busy(self) -> bool:
+        """Whether threads are at work that `tend` must follow."""
+        return self._shelf.busy
+
+    def tend(self) -> None:
+        """What goes on beside the sequences, also when there are none."""
+        self._shelf.pump()
 
     def step(self) -> None:
         """Moves everything on by one step."""
@@ -87,9 +109,7 @@ class Core:
         if flight and any(row.sequence.must_wait for row in self._decoder.rows):
             self._deliver(flight)
             flight = None
-        self._launch()
-        if flight:
-            self._deliver(flight)
+        self._launch(flight)
         self._prefill()
         if not self._decoder.rows:
             self._decoder.take()
@@ -97,14 +117,7 @@ class Core:
     def _gate(self, sequence: Sequence) -> Gate:
         if not self._room.fits(self._rows.values(), self._reserve(sequence)):
             return Gate.SHUT
-        # What another prompt is about to compute is not computed twice: this one waits for it, and copies.
-        tokens = sequence.tokens
-        for other in self._scheduler.running if self._cache else ():
-            if other.phase is Phase.PREFILL and other.tokens[:_SHARED] == tokens[:_SHARED]:
-                shared = _common(other.tokens, tokens)
-                if shared >= max(_SHARED, other.kv + BLOCK):
-                    return Gate.PASS_BY
-        return Gate.OPEN
+        return self._shelf.gate(sequence, self._scheduler.running)
 
     def _reserve(self, sequence: Sequence) -> int:
         """Tokens to make room for: what there is and some new ones."""
@@ -113,13 +126,13 @@ class Core:
 
     def _admit(self, sequence: Sequence) -> None:
         submit = sequence.submit
-        choice = Choice(
-            submit.sampling, seed_of(submit.sampling), sequence.tokens, len(submit.prompt), logprobs=submit.logprobs
-        )
+        if sequence.seed is None:
+            sequence.seed = seed_of(submit.sampling, None if self._seed is None else self._seed + sequence.arrival)
+        choice = Choice(submit.sampling, sequence.seed, sequence.tokens, len(submit.prompt), logprobs=submit.logprobs)
         self._room.settle(self._rows.values())
-        lease = self._cache.take(sequence.tokens) if self._cache else Lease(self._loaded.make_caches(), 0)
+        lease, miss = self._shelf.lease(sequence)
         if not sequence.reported:
-            sequence.cached = min(lease.length, len(submit.prompt))
+            sequence.cached, sequence.miss = min(lease.length, len(submit.prompt)), miss
         row = Row(sequence, lease, choice)
         self._rows[submit.id] = row
         self._reserve_for(row)
@@ -128,7 +141,7 @@ class Core:
     def _reserve_for(self, row: Row) -> None:
         row.reserved = self._reserve(row.sequence)
         self._room.settle(self._rows.values())
-        if self._cuttable and row.caches:
+        if self._shelf.cuttable and row.caches:
             kv.reserve(row.caches, row.reserved)
 
     def _make_way(self, row: Row) -> None:
@@ -141,16 +154,35 @@ class Core:
                 return
         self._reserve_for(row)
 
-    def _launch(self) -> None:
+    def _launch(self, flight: Flight | None) -> None:
+        """Starts the next step, and reads the one before."""
         for row in [row for row in self._decoder.rows if not row.sequence.launchable]:
             self._decoder.leave(row)
         for row in list(self._decoder.rows):
             if row.sequence.kv >= row.reserved and row in self._decoder.rows:
                 self._make_way(row)
-        if not self._decoder.rows:
-            return
-        self._decoder.launch([_draw(row.sequence) for row in self._decoder.rows])
-        self._scheduler.launched(row.sequence for row in self._decoder.rows)
+        rows = self._decoder.rows
+        if rows:
+            self._decoder.forward()
+            self._scheduler.forwarded(row.sequence for row in rows)
+        # A mask depends on the token before it: that is read, and masks are made, while the device runs the step.
+        masked = any(self._constraints.holds(row.sequence.submit.id) for row in rows)
+        if rows and masked:
+            self._decoder.start()
+        if flight and masked:
+            self._deliver(flight)
+        if rows:
+            self._decoder.draw([self._draw(row.sequence) for row in rows])
+            self._scheduler.launched(row.sequence for row in rows)
+        if flight and not masked:
+            self._deliver(flight)
+
+    def _draw(self, sequence: Sequence) -> Draw:
+        submit = sequence.submit
+        banned = submit.stop_ids if sequence.launched < submit.min_tokens else ()
+        forced = sequence.next_forced()
+        mask = self._constraints.mask(submit.id, thinking=sequence.thinking) if forced is None else None
+        return Draw(position=sequence.launched, forced=forced, banned=banned, mask=mask)
 
     def _deliver(self, flight: Flight) -> None:
         deltas: list[Delta] = []
@@ -161,11 +193,15 @@ class Core:
             if read.token == NOT_A_NUMBER:
                 self._fail(sequence, "the model's output is not a number")
                 continue
+            thinking = sequence.thinking
             delta = self._scheduler.accept(sequence, read.token, read.logprobs)
             deltas.append(delta)
             if delta.finish:
+                self._constraints.forget(sequence.submit.id)
                 self._release(sequence)
-                self._remember(sequence)
+                self._shelf.ended(sequence)
+            elif self._constraints.accept(sequence.submit.id, read.token, thinking=thinking):
+                sequence.thinking = False
         if deltas:
             self._send(Step(deltas))
 
@@ -182,10 +218,15 @@ class Core:
 
     def _prefilled(self, row: Row, count: int) -> None:
         self._scheduler.prefilled(row.sequence, count)
-        if self._cache and count:
-            self._cache.share(row.lease, row.sequence.tokens[: row.sequence.kv])
+        if count:
+            self._shelf.share(row.lease, row.sequence)
         if row.sequence.phase is Phase.DECODE:
-            self._decoder.join(row)
+            try:
+                self._constraints.settle(row.sequence.submit.id)
+            except ValueError as error:
+                self._fail(row.sequence, str(error), "invalid")
+            else:
+                self._decoder.join(row)
 
     def _release(self, sequence: Sequence, *, keep: bool = True) -> None:
         """The sequence has left its slot. With `keep` its keys and values are stored, else they are not trusted."""
@@ -195,41 +236,22 @@ class Core:
         if row in self._decoder.rows:
             self._decoder.leave(row)
         self._room.settle(self._rows.values())
-        if self._cache and keep:
-            self._cache.give(row.lease, sequence.tokens[: sequence.kv], sequence.kv)
-        elif self._cache:
-            self._cache.drop(row.lease)
+        if keep:
+            self._shelf.give(row.lease, sequence)
+        else:
+            self._shelf.drop(row.lease)
 
-    def _remember(self, sequence: Sequence) -> None:
-        self._ended[sequence.submit.id] = sequence
-        if len(self._ended) > _REMEMBERED:
-            self._ended.popitem(last=False)
+    def close(self) -> None:
+        self._shelf.close()
 
-    def _fail(self, sequence: Sequence, message: str) -> None:
+    def _fail(self, sequence: Sequence, message: str, kind: FailureKind = "internal") -> None:
         self._scheduler.remove(sequence)
+        self._constraints.forget(sequence.submit.id)
         self._release(sequence, keep=False)
-        self._send(Failed(sequence.submit.id, "internal", message))
+        self._send(Failed(sequence.submit.id, kind, message))
 
     def recover(self, error: Exception) -> None:
         """A step raised: the sequences in flight fail, those that wait go on with a fresh batch."""
         self._decoder = Decoder(self._loaded.model, self._loaded.info.vocab_size)
         for sequence in list(self._scheduler.running):
             self._fail(sequence, f"the engine failed in a step: {error!r}")
-
-
-def _common(a: list[int], b: list[int]) -> int:
-    """How many tokens two sequences have in common at their beginning."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _draw(sequence: Sequence) -> Draw:
-    submit = sequence.submit
-    banned = submit.stop_ids if sequence.launched < submit.min_tokens else ()
-    return Draw(position=sequence.launched, forced=sequence.next_forced(), banned=banned)

@@ -123,6 +123,7 @@ class Decoder:
         self._batch: Batch = RowBatch(forward) if forward else PaddedBatch(model)
         self._sampler = Sampler(vocab_size)
         self._tokens: mx.array | None = None
+        self._logits: mx.array | None = None
         self._flight: Flight | None = None
         self.rows: list[Row] = []
         self._steps = 0
@@ -143,12 +144,23 @@ class Decoder:
         self._sampler.leave(index)
         keep = [i for i in range(len(self.rows) + 1) if i != index]
         self._tokens = self._tokens[mx.array(keep)] if self._tokens is not None and keep else None
+        self._logits = self._logits[mx.array(keep)] if self._logits is not None and keep else None
 
-    def launch(self, draws: Ordered[Draw]) -> None:
-        """Starts a step of all rows; `draws` are in the order of `rows`."""
+    def forward(self) -> None:
+        """Starts a step of all rows; rows may leave before `draw` ends it."""
+        assert self._tokens is not None
+        self._logits = self._batch.forward(self._tokens)
+
+    def start(self) -> None:
+        """Sets the device to work on `forward`, for when there is something to do before `draw`."""
+        mx.async_eval(self._logits)  # type: ignore[no-untyped-call]
+
+    def draw(self, draws: Ordered[Draw]) -> None:
+        """Chooses the next tokens; `draws` are in the order of `rows`."""
         assert self._flight is None
         assert self._tokens is not None
-        logits = self._batch.forward(self._tokens)
+        assert self._logits is not None
+        logits, self._logits = self._logits, None
         drawn = self._sampler.draw(logits, self._tokens, draws)
         self._tokens = drawn.tokens
         mx.async_eval(*drawn.arrays)  # type: ignore[no-untyped-call]

@@ -168,14 +168,52 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     info: EngineInfo
 
 
+class Inspect(msgspec.Struct, frozen=True, tag=True):
+    """Asks for a `CacheReport`."""
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """What one prompt found in the cache."""
+
+    id: str
+    prompt_tokens: int
+    cached_tokens: int
+    miss: Miss | None
+
+
+class CacheRun(msgspec.Struct, frozen=True):
+    """Stored tokens: `base` is how many come before them in other runs; a lent one is a running sequence's.
+
+    A larger `used` was of use later.
+    """
+
+    base: int
+    tokens: int
+    bytes: int
+    lent: bool
+    used: int
+
+
+class CacheReport(msgspec.Struct, frozen=True, tag=True):
+    """The state of the prefix cache and its latest lookups. Bytes are of what no running sequence owns."""
+
+    enabled: bool
+    bytes: int
+    limit: int
+    runs: list[CacheRun]
+    lookups: list[Lookup]
+    store_bytes: int | None = None
+    store_limit: int | None = None
+
+
 class Fatal(msgspec.Struct, frozen=True, tag=True):
     """The engine cannot start (a model that does not load, no memory): why, in words for the user."""
 
     message: str
 
 
-Request = Submit | Finish | Cancel
-Reply = Ready | Step | Progress | Failed | Fatal
+Request = Submit | Finish | Cancel | Inspect
+Reply = Ready | Step | Progress | Failed | Fatal | CacheReport
 
 _LENGTH = struct.Struct(">I")
 

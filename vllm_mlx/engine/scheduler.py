@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from vllm_mlx.engine.protocol import Delta, Failed, FinishReason, Submit, TokenLogprobs
+from vllm_mlx.engine.protocol import Delta, Failed, FinishReason, Miss, Submit, TokenLogprobs
 
 
 class Phase(Enum):
@@ -44,6 +44,8 @@ class Sequence:
     launched: int = 0
     generated: int = 0
     cached: int = 0
+    miss: Miss | None = None
+    seed: int | None = None
     thinking: bool = False
     reported: bool = False
     forcing: int = 0
@@ -175,12 +177,17 @@ class Scheduler:
     def decoding(self) -> list[Sequence]:
         return [s for s in self.running if s.launchable]
 
+    def forwarded(self, sequences: Iterable[Sequence]) -> None:
+        """A step that takes each one's last token is on its way."""
+        for sequence in sequences:
+            assert sequence.launchable
+            sequence.kv += 1
+
     def launched(self, sequences: Iterable[Sequence]) -> None:
-        """A step that takes each one's last token and gives it a next one is on its way."""
+        """It will give each one a next token."""
         for sequence in sequences:
             assert sequence.launchable
             sequence.launched += 1
-            sequence.kv += 1
 
     def accept(self, sequence: Sequence, token: int, logprobs: TokenLogprobs | None = None) -> Delta:
         """Takes the next token of a sequence; the delta to report. Its `finish` is set if this was the last one."""
@@ -196,7 +203,7 @@ class Scheduler:
             self._follow_thinking(sequence)
             if sequence.generated >= submit.max_tokens:
                 finish = "length"
-        cached = None if sequence.reported else sequence.cached
+        cached, miss = (None, None) if sequence.reported else (sequence.cached, sequence.miss)
         sequence.reported = True
         if finish:
             self.remove(sequence)
@@ -207,6 +214,7 @@ class Scheduler:
             finish=finish,
             stop_id=stop_id,
             cached_tokens=cached,
+            miss=miss,
         )
 
     def _follow_thinking(self, sequence: Sequence) -> None:

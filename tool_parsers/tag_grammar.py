@@ -1,0 +1,365 @@
+"""The grammar of formats that wrap raw values in tags: which name may come next, and what each value may be."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from tool_parsers.arguments import CONTAINERS
+from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern, value_schema
+from tool_parsers.json_text import JsonScanner, Scan, write_json
+from tool_parsers.schema import Schema, Types
+
+_LONGEST = 64
+"""No tag that matters inside a value begins further back than this without being whole."""
+_GAP = re.compile(r"[ \t\r\n]*")
+_INTEGER = r"-?(0|[1-9][0-9]*)(\.0+)?([eE]\+?[0-9]{1,3})?"
+_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]{1,3})?"
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+
+
+class Place(Enum):
+    """Where in a call the text stands."""
+
+    BEFORE = "before the block"
+    HEAD = "before an invoke"
+    BETWEEN = "before a parameter or the invoke's end"
+    VALUE = "inside a value"
+    AFTER = "behind an invoke"
+
+
+@dataclass(frozen=True, slots=True)
+class TagSyntax:
+    """How a format spells its tags. `invoke` and `parameter` are regular expressions around `%s`, the names."""
+
+    open: str
+    close: str
+    invoke: str
+    invoke_end: str
+    parameter: str
+    parameter_end: str
+    parameter_start: str
+    """What every parameter tag begins with."""
+    inner: str
+    """A regular expression for what opens an element inside a value, which then must close."""
+    readers: tuple[re.Pattern[str], re.Pattern[str]] = field(init=False)
+    """The two with any name, for Python."""
+    inside: re.Pattern[str] = field(init=False)
+    """What matters inside a value."""
+
+    def __post_init__(self) -> None:
+        name = r"""["']?\s*(?P<name>[^"'>]*?)\s*["']?"""
+        readers = tuple(re.compile(r"[ \t\r\n]*" + tag.replace("%s", name)) for tag in (self.invoke, self.parameter))
+        object.__setattr__(self, "readers", readers)
+        object.__setattr__(self, "inside", re.compile(f"{self.inner}|(?P<end>{re.escape(self.parameter_end)})"))
+
+
+class TagGrammar(CallGrammar):
+    """Reads along with the tags; see `TagSyntax`."""
+
+    syntax: ClassVar[TagSyntax]
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Calls, spell: Spell) -> None:
+        super().__init__(tools, calls, spell)
+        self.place = Place.BEFORE
+        self._tool = Schema([], None)
+        self._done: set[str] = set()
+        self._key = ""
+        self._inside = _Inside(self.syntax, Types())
+
+    # Reading along.
+
+    def _border(self) -> int | None:
+        match self.place:
+            case Place.BEFORE:
+                return self._passes(self.syntax.open, Place.HEAD)
+            case Place.HEAD:
+                return self._enters_invoke()
+            case Place.BETWEEN:
+                return self._enters_parameter() or self._passes(self.syntax.invoke_end, Place.AFTER)
+            case Place.VALUE:
+                return self._leaves_value()
+            case Place.AFTER:
+                return self._leaves_invoke()
+
+    def _passes(self, tag: str, place: Place) -> int | None:
+        gap = _GAP.match(self.text)
+        assert gap is not None
+        if not self.text.startswith(tag, gap.end()):
+            return None
+        self.place = place
+        return gap.end() + len(tag)
+
+    def _enters_invoke(self) -> int | None:
+        head = self.syntax.readers[0].match(self.text)
+        if head is None:
+            return None
+        self.place = Place.BETWEEN
+        self._tool = self.schemas.get(head["name"], Schema([], None))
+        self._done = set()
+        self.loose = False
+        return head.end()
+
+    def _enters_parameter(self) -> int | None:
+        head = self.syntax.readers[1].match(self.text)
+        if head is None:
+            return None
+        self.place = Place.VALUE
+        self._key = head["name"]
+        schema = self._tool.property(self._key)
+        self._inside = _Inside(self.syntax, schema.types, free=self.loose or _is_free(schema))
+        return head.end()
+
+    def _leaves_invoke(self) -> int | None:
+        if self._passes(self.syntax.close, Place.BEFORE):
+            self._end_block()
+            return len(self.text)
+        head = self.syntax.readers[0].match(self.text)
+        if head is None:
+            return None
+        self.made += 1
+        return self._enters_invoke()
+
+    def _leaves_value(self) -> int | None:
+        inside = self._inside
+        constrained = inside.constrained
+        end = inside.read(self.text)
+        if end is not None:
+            self._done.add(self._key)
+            self._inside = _Inside(self.syntax, Types())
+            self.place = Place.BETWEEN
+            return end
+        if inside.constrained != constrained:
+            return inside.take()
+        self.text = self.text[inside.take() :]
+        return None
+
+    def quotable(self, marker: str) -> bool:
+        return self.place is Place.VALUE and self._inside.quotable(marker)
+
+    def quote(self, marker: str) -> None:
+        self.text = ""
+        if self._inside.proves_end(marker):
+            self._end_block()
+        else:
+            self._inside.quote(marker)
+
+    def _end_block(self) -> None:
+        self.place = Place.BEFORE
+        self.made += 1
+        self.over = True
+
+    # What may come next.
+
+    def piece(self, prefix: str) -> str | None:
+        if (self.loose and self.place in (Place.BETWEEN, Place.VALUE)) or not self._inside.constrained:
+            return None
+        lark = Lark()
+        match self.place:
+            case Place.BEFORE:
+                body = f"/{GAP}/ {self.spell(self.syntax.open)} {self._heads(lark)}"
+            case Place.HEAD:
+                body = self._heads(lark)
+            case Place.BETWEEN:
+                body = f"/{GAP}</ {self._next(lark, self._done, deep=True)}"
+            case Place.VALUE:
+                after = self._next(lark, self._done | {self._key}, deep=False)
+                body = f"{self._value(lark, self._key, ahead=False)} {after}"
+            case Place.AFTER:
+                more = "" if self.calls.single else f" | {self._heads(lark)}"
+                body = lark.rule(f"/{GAP}/ {self.spell(self.syntax.close)} {ANY}{more}")
+        return lark.text(f"{literal(prefix)} {body}" if prefix else body)
+
+    def _heads(self, lark: Lark) -> str:
+        """The opening tags of the tools, and how each must go on."""
+        groups: dict[str, list[str]] = {}
+        for name in self.calls.names:
+            schema = self.schemas.get(name, Schema([], None))
+            groups.setdefault(self._first(schema), []).append(name)
+        tags = (f"/{GAP}{self.syntax.invoke.replace('%s', _quoted(names))}/ {first}" for first, names in groups.items())
+        return lark.rule(" | ".join(tags))
+
+    def _first(self, schema: Schema) -> str:
+        start = self.syntax.parameter_start.removeprefix("<")
+        end = self.syntax.invoke_end.removeprefix("<")
+        options = []
+        if schema.members or schema.open:
+            options.append(literal(start))
+        if not any(schema.members.values()):
+            options.append(literal(end))
+        return f"/{GAP}</ ({' | '.join(options)}) {ANY}"
+
+    def _next(self, lark: Lark, done: set[str], *, deep: bool) -> str:
+        """What may follow a "<" between parameters: the names still open, and the end once all required are there."""
+        members = self._tool.members
+        options = []
+        left = [name for name in members if name not in done]
+        plain = [name for name in left if not deep or self._tool.property(name).types.only_string]
+        if plain:
+            options.append(f"/{self._parameter(_quoted(plain))}/ {ANY}")
+        if self._tool.open:
+            options.append(f"/{self._parameter(_anything(members))}/ {ANY}")
+        options += [
+            f"/{self._parameter(_quoted([name]))}/ {self._value(lark, name, ahead=True)} {ANY}"
+            for name in left
+            if name not in plain
+        ]
+        if all(name in done for name, required in members.items() if required):
+            options.append(f"{literal(self.syntax.invoke_end[1:])} {ANY}")
+        return lark.rule(" | ".join(options))
+
+    def _parameter(self, names: str) -> str:
+        return self.syntax.parameter.replace("%s", names).removeprefix("<")
+
+    def _value(self, lark: Lark, key: str, *, ahead: bool) -> str:
+        """A value with its closing tag and the "<" behind it; `ahead`: as much of it as a token could reach."""
+        end = f"{pattern(self.syntax.parameter_end)}[ \\t\\r\\n]*<"
+        schema = self._tool.property(key)
+        whole = value_schema(schema)
+        free = lark.rule(f"/(?s:.*){end}/", "[lazy]")
+        if whole is None or not schema.types.kinds:
+            return free
+        options = list(self._options(lark, schema, whole, end))
+        return lark.rule(" | ".join(dict.fromkeys(options)) or free)
+
+    def _options(self, lark: Lark, schema: Schema, whole: Mapping[str, Any], end: str) -> Iterator[str]:
+        members = _members_of(whole)
+        if members is not None:
+            for member in members:
+                text = pattern(member) if isinstance(member, str) else f"{GAP}{pattern(write_json(member))}{GAP}"
+                yield f"/{text}{end}/"
+            return
+        kinds = schema.types.kinds
+        bounded = any(bound in json.dumps(whole) for bound in _BOUNDS)
+        for kind in kinds:
+            match kind:
+                case "string":
+                    yield lark.rule(f"/(?s:.*){end}/", "[lazy]")
+                case "integer" if not bounded:
+                    yield f"/{GAP}{_INTEGER}{GAP}{end}/"
+                case "number" if not bounded:
+                    yield f"/{GAP}{_NUMBER}{GAP}{end}/"
+                case "boolean":
+                    yield f"/{GAP}(true|false){GAP}{end}/"
+                case "null":
+                    yield f"/{GAP}null{GAP}{end}/"
+                case _:
+                    inner = {**whole, "type": kind} if kind in kinds and "$ref" not in whole else whole
+                    json_rule = lark.rule(f"%json {json.dumps(inner, ensure_ascii=False)}")
+                    yield f"/{GAP}/ {json_rule} /{GAP}{end}/"
+
+
+class _Inside:
+    """Reads along inside a value: finds its end, and where nothing can be asked of it.
+
+    An element that opens inside a raw value must close before the value can end; what is JSON ends where its JSON ends.
+    """
+
+    def __init__(self, syntax: TagSyntax, types: Types, *, free: bool = True) -> None:
+        """`free`: the value may be any text."""
+        self._syntax = syntax
+        self._types = types
+        self._free = free
+        self._begun = types.only_string
+        self._json: JsonScanner | None = None
+        self._depth = 0
+        self._wrappers = 0
+        self._candidate = False
+        self._tail = ""
+        self._at = 0
+
+    @property
+    def constrained(self) -> bool:
+        return not self._depth
+
+    def take(self) -> int:
+        """How much of the text was dealt with."""
+        at, self._at = self._at, 0
+        return at
+
+    def read(self, text: str) -> int | None:
+        """Where the tag behind the value begins, if it has come; else `take` says what was dealt with."""
+        if not self._begun:
+            self._begin(text)
+        self._tail = text[-_LONGEST:]
+        if self._json is not None and self._json.state is Scan.OPEN:
+            self._at += self._json.feed(text[self._at :])
+            if self._json.state is Scan.OPEN:
+                return None
+        before = self.constrained
+        for hit in self._syntax.inside.finditer(text, self._at):
+            if hit["end"] is None:
+                self._depth += self._json is None
+            elif self._depth:
+                self._depth -= 1
+                self._candidate = True
+            else:
+                gap = _GAP.match(text, hit.end())
+                assert gap is not None
+                if gap.end() == len(text):
+                    self._at = hit.start()
+                    return None
+                if text[gap.end()] == "<":
+                    return gap.end()
+            self._at = hit.end()
+            if self.constrained != before:
+                return None
+        tail = text.rfind("<", max(self._at, len(text) - _LONGEST))
+        self._at = len(text) if tail < 0 else tail
+        return None
+
+    def _begin(self, text: str) -> None:
+        lead = text.lstrip(" \t\r\n")
+        self._begun = bool(lead)
+        kind = CONTAINERS.get(lead[:1])
+        if kind and self._types.kinds and self._types.permits(kind):
+            self._json = JsonScanner()
+            self._at = len(text) - len(lead)
+
+    def quotable(self, marker: str) -> bool:
+        """Whether the token of a marker may stand here as text."""
+        before = self._tail.rstrip(" \t\r\n")
+        if self._json is not None or not self._free or before.endswith(self._syntax.parameter_end):
+            return False
+        return marker != self._syntax.close or self._closes_more() or self._candidate
+
+    def proves_end(self, marker: str) -> bool:
+        """The block's end right behind an invoke's: the value ended before, at an end tag that an element took."""
+        return marker == self._syntax.close and not self._closes_more()
+
+    def _closes_more(self) -> bool:
+        """Whether the block's end is an inner one's, or does not follow an invoke's end."""
+        return self._wrappers > 0 or not self._tail.rstrip(" \t\r\n").endswith(self._syntax.invoke_end)
+
+    def quote(self, marker: str) -> None:
+        """It does."""
+        self._tail = ""
+        self._wrappers += (marker == self._syntax.open) - (marker == self._syntax.close)
+        self._wrappers = max(0, self._wrappers)
+
+
+def _is_free(schema: Schema) -> bool:
+    """Whether a value may be any text."""
+    whole = value_schema(schema)
+    if whole is None or not schema.types.kinds:
+        return True
+    return "string" in schema.types.kinds and _members_of(whole) is None
+
+
+def _members_of(schema: Mapping[str, Any]) -> list[Any] | None:
+    """The values that an `enum` or `const` lists."""
+    if isinstance(schema.get("enum"), list):
+        return list(schema["enum"])
+    return [schema["const"]] if "const" in schema else None
+
+
+def _quoted(names: Sequence[str]) -> str:
+    any_of = one_of(names)
+    return rf"""("[ ]?{any_of}[ ]?"|'[ ]?{any_of}[ ]?'|{any_of})"""
+
+
+def _anything(but: Mapping[str, bool]) -> str:
+    """Any other name; those that are declared have their own place."""
+    return r'"[^"<>\n]{1,64}"'
