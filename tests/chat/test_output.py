@@ -141,6 +141,13 @@ class TestTurnTokens:
         assert reply("]~b]ai\n<think>\nhm\n</think>\n\nHi", thinking=True) == Reply("hm", "Hi", (), False)
         assert reply("]~b]ai\nHi").content == "Hi"
 
+    @pytest.mark.parametrize("end", ["[e~[", "]~b]user"])
+    @pytest.mark.parametrize(
+        "opener", ["<minimax:tool_call>", "<minimax:tool_call>\n", "<minimax:tool_call>\n<invoke na"]
+    )
+    def test_a_call_that_the_end_of_the_turn_cuts_in_a_thought(self, opener: str, end: str) -> None:
+        assert reply(f"Look.\n{opener}{end} x", thinking=True) == Reply("Look.", None, (), False)
+
     def test_a_later_header_ends_the_turn(self) -> None:
         assert reply("Hi ]~b]user\nmore").content == "Hi "
 
@@ -195,3 +202,18 @@ def test_dropped_markup_is_reported() -> None:
 def test_other_families_have_no_turn_tokens() -> None:
     machine = OutputParser(None, None, turn=TurnTokens())
     assert fold(event for events in stream(machine, "x[e~[y") for event in events).content == "x[e~[y"
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("Done.]<]minimax[>[</tool_call>", "Done."),
+        ("a]<]minimax[>[<tool_call>b", "ab"),
+        ("a]<]minimax[>[ <b>c", "a <b>c"),
+        ("a]<]minimax[>[<b", "a<b"),
+        ("a]<]minimax[>[< 3", "a< 3"),
+        ("a]<]minimax[>[<<b>", "a<<b>"),
+    ],
+)
+def test_a_token_that_nobody_may_see_takes_its_tag_along_where_no_calls_are_read(text: str, content: str) -> None:
+    assert reply(text, tools=None).content == content

@@ -26,11 +26,15 @@ from tool_parsers.events import (
     ThoughtEnd,
     ThoughtStart,
 )
-from tool_parsers.scan import Lines
+from tool_parsers.scan import Lines, Markers
 from vllm_mlx.chat.layout import ALL, Never, Segment
 
 _ROLE_WORD = re.compile(r"[A-Za-z_]*\n?")
 _LONGEST_ROLE = 32
+_SLICE = 4096
+_TAG = re.compile(r"(?:</?(?:[A-Za-z_][^<>\n]*>?)?)?")
+"""As much of a tag as there is."""
+_LONGEST_TAG = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class OutputParser:
             self._reasoning = reasoning_parser(thinking=thinking_open, shared=True, escapes=escapes)
         self._thought: Segment | None = Segment(tail=self._thought_tail) if self.thinking and not self._inline else None
         self._answer = Segment(tail=self._tool.newlines_before)
+        self._turn_ends = Markers(filter(None, (turn.role, turn.end)))
         self._never = Never((*turn.spellings, *turn.hidden, *(() if self._inline else self._tool.hidden)))
         self._lines = Lines()
         self._in_block = False
@@ -125,8 +130,10 @@ class OutputParser:
 
     def feed(self, text: str) -> list[Event]:
         """Takes the next piece of text; returns what is decided."""
-        if text and not self.ended:
-            self._drive(self._undecided + text, last=False)
+        # In slices, since each marker hands the rest of a piece on.
+        for at in range(0, len(text), _SLICE):
+            if not self.ended:
+                self._drive(self._undecided + text[at : at + _SLICE], last=False)
         return self._take()
 
     def finish(self) -> list[Event]:
@@ -198,7 +205,7 @@ class OutputParser:
             return self._turn_token(rest, last=last)
         self._untouched = False
         if (self._inline or not self.thinking) and (hidden := next(filter(rest.startswith, self._hidden), None)):
-            return rest[len(hidden) :]
+            return self._hidden_tag(rest, len(hidden), last=last)
         if self._reasoning is None:
             return rest
         if not self._reasoning.thinking:
@@ -206,6 +213,15 @@ class OutputParser:
         if any(rest.startswith(marker) for marker in self._tool.markers):
             return self._judge(self._reasoning, rest, last=last)
         return rest
+
+    def _hidden_tag(self, rest: str, start: int, *, last: bool) -> str | None:
+        """A token that no client may see goes with the tag that it marks, if it marks one."""
+        tag = _TAG.match(rest, start)
+        assert tag is not None
+        if tag.end() == len(rest) and not last and len(rest) - start < _LONGEST_TAG and not tag[0].endswith(">"):
+            self._undecided = rest
+            return None
+        return rest[tag.end() if tag[0].endswith(">") else start :]
 
     def _think_marker(self, reasoning: ReasoningParser, rest: str) -> str | None:
         """A thinking tag outside thoughts: noise between calls, else for the reasoning parser to say."""
@@ -219,7 +235,10 @@ class OutputParser:
 
     def _judge(self, reasoning: ReasoningParser, rest: str, *, last: bool) -> str | None:
         """Call markup inside an open thought: the tool parser says whether it is a call or prose about one."""
-        verdict = self._tool.judge(rest, self._lines, ended=last)
+        # Where the turn ends in text, the text ends; what may become that end is not judged yet.
+        end = self._turn_ends.search(rest)
+        text = rest[: end.start()] if end else rest if last else rest[: self._turn_ends.held_from(rest)]
+        verdict = self._tool.judge(text, self._lines, ended=last or end is not None)
         if verdict is None:
             self._undecided = rest
             return None
