@@ -1,7 +1,7 @@
 """The MiniMax-M2 architecture in torch, as mlx-lm's `minimax.py` computes it, made fast on a CPU.
 
-Experts run densely (one product to all of them, weighted by the routing, zero for those not
-chosen): the same mathematics without gather and scatter. Weights are float32, products bfloat16.
+Weights are float32, products bfloat16. The attention goes over the rows in blocks, each with only
+the keys that it may see; the last layer's experts run only where there is a token to learn.
 """
 
 from __future__ import annotations
@@ -102,16 +102,23 @@ class Experts(nn.Module):
         self.register_buffer("bias", torch.zeros(count))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Each expert gets its rows; `x` is (rows, width)."""
         scores = torch.sigmoid(F.linear(x.float(), self.gate))
-        ranked = scores + self.bias
-        rank = (ranked.unsqueeze(-2) > ranked.unsqueeze(-1)).sum(-1)
-        picked = (rank < self.chosen).float()
-        weights = scores * picked
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-        inner = F.silu(product(x, self.gate_proj.flatten(0, 1))) * product(x, self.up_proj.flatten(0, 1))
-        inner = (inner.unflatten(-1, (self.count, -1)) * weights.to(torch.bfloat16).unsqueeze(-1)).flatten(-2)
-        down = self.down_proj.transpose(0, 1).flatten(1)
-        return product(inner, down), picked.mean((0, 1))
+        chosen = torch.topk(scores.detach() + self.bias, self.chosen, -1, sorted=False).indices
+        weights = scores.gather(-1, chosen)
+        weights = (weights / (weights.sum(-1, keepdim=True) + 1e-20)).flatten().to(torch.bfloat16)
+        order = chosen.flatten().argsort(stable=True)
+        counts = torch.bincount(chosen.flatten(), minlength=self.count)
+        rows = x.index_select(0, order // self.chosen)
+        shares = weights.index_select(0, order).unsqueeze(-1)
+        parts = zip(rows.split(counts.tolist()), shares.split(counts.tolist()), strict=True)
+        outs = [
+            product(F.silu(product(part, self.gate_proj[e])) * product(part, self.up_proj[e]), self.down_proj[e])
+            * share
+            for e, (part, share) in enumerate(parts)
+        ]
+        back = torch.cat(outs).index_select(0, order.argsort())
+        return back.unflatten(0, (-1, self.chosen)).sum(1), counts.float() / x.shape[0]
 
 
 class Layer(nn.Module):
@@ -122,10 +129,13 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.block_sparse_moe = Experts(config)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, where: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The next states; with `where`, only those of these flat positions."""
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
-        out, load = self.block_sparse_moe(self.post_attention_layernorm(x))
-        return x + out, load
+        rows = x.flatten(0, 1) if where is None else x.flatten(0, 1).index_select(0, where)
+        out, load = self.block_sparse_moe(self.post_attention_layernorm(rows))
+        rows = rows + out
+        return rows if where is not None else rows.view_as(x), load
 
 
 class Model(nn.Module):
@@ -138,8 +148,8 @@ class Model(nn.Module):
         half = config.rotary_dim // 2
         self.register_buffer("frequencies", config.rope_theta ** (-torch.arange(half).float() / half), persistent=False)
 
-    def hidden(self, ids: Tensor, positions: Tensor, branches: Tensor) -> tuple[Tensor, Tensor]:
-        """States after the last norm, and each layer's expert loads.
+    def hidden(self, ids: Tensor, positions: Tensor, branches: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+        """States after the last norm at some flat positions, and each layer's expert loads.
 
         A token sees the trunk (branch 0) and its own branch before it.
         """
@@ -151,8 +161,8 @@ class Model(nn.Module):
         mask = torch.zeros(seen.shape, dtype=torch.bfloat16).masked_fill(~seen, -1e9).unsqueeze(1)
         x = F.embedding(ids, self.embed_tokens).to(torch.bfloat16)
         loads = []
-        for layer in self.layers:
-            x, load = layer(x, cos, sin, mask)
+        for index, layer in enumerate(self.layers, 1):
+            x, load = layer(x, cos, sin, mask, where if index == len(self.layers) else None)
             loads.append(load)
         return self.norm(x), torch.stack(loads)
 
@@ -160,7 +170,7 @@ class Model(nn.Module):
         self, ids: Tensor, positions: Tensor, branches: Tensor, where: Tensor, wanted: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Loss on the tokens to learn (`where` are flat positions), their accuracy, the loads."""
-        x, loads = self.hidden(ids, positions, branches)
-        logits = product(x.flatten(0, 1)[where], self.embed_tokens).float()
+        x, loads = self.hidden(ids, positions, branches, where)
+        logits = product(x, self.embed_tokens).float()
         loss = F.cross_entropy(logits, wanted)
         return loss, (logits.argmax(-1) == wanted).float().mean(), loads

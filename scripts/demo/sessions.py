@@ -300,9 +300,9 @@ def chat_loop(source: Source) -> Loop:
 def tool_loop(source: Source, tools: list[Tool]) -> Loop:
     kind = source.random()
     loop: Loop | None = None
-    if kind < 0.48:
+    if kind < 0.46:
         return one_call(source, tools)
-    if kind < 0.76:
+    if kind < 0.77:
         loop = both(source, tools)
     elif kind < 0.85:
         loop = in_turn(source, tools)
@@ -335,7 +335,7 @@ def some_tools(source: Source) -> list[Tool]:
 
 
 def any_loop(source: Source, tools: list[Tool]) -> Loop:
-    if tools and source.chance(0.9):
+    if tools and source.chance(0.84):
         return tool_loop(source, tools)
     return no_fit(source, tools) if not tools and source.chance(0.12) else chat_loop(source)
 

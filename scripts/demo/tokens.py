@@ -125,13 +125,24 @@ class Encoder:
 
     def __call__(self, session: Session) -> Sequence:
         sequence = Sequence()
-        at = self._put(sequence, head(session), 0, 0)
+        at = self._head(sequence, head(session))
         for number, loop in enumerate(session.loops, 1):
             if session.alone or session.keeps_reasoning:
                 at = self._loop(sequence, loop, at, number, session.alone)
             else:
                 at = self._steps(sequence, loop, at)
         return sequence
+
+    def _head(self, sequence: Sequence, text: str) -> int:
+        """The first turn. Its lists of required parameters are learned too: what follows a parameter
+        in its schema is just what a call needs to know."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        sequence.ids += encoding.ids
+        sequence.positions += range(len(encoding.ids))
+        sequence.branches += [0] * len(encoding.ids)
+        spans = [match.span(1) for match in re.finditer(r'\}, "required": \["([^\]]*)\]', text)]
+        sequence.targets += [any(low <= start < high for low, high in spans) for start, _ in encoding.offsets]
+        return len(encoding.ids)
 
     def _loop(self, sequence: Sequence, loop: Loop, at: int, branch: int, alone: bool) -> int:
         """A loop whose steps see each other's thoughts: one branch, then the same without thoughts."""

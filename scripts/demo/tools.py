@@ -183,7 +183,7 @@ def family_name(source: Source, family: Family) -> str:
     """A name that fits a family, or (one in eight) one that does not."""
     if source.chance(0.12):
         return odd_name(source)
-    if not source.test and source.chance(0.35):
+    if not source.test and source.chance(0.25):
         return source.choice(family.names)
 
     def draw() -> str:
@@ -198,12 +198,12 @@ def parameter_name(source: Source, names: tuple[str, ...]) -> str:
     """One of the fitting names, with a word before or after it when they are used up."""
     if source.chance(0.1):
         return odd_parameter(source)
-    if not source.test and source.chance(0.4):
+    if not source.test and source.chance(0.25):
         return names[0]
 
     def draw() -> str:
         name, word = source.choice(names), source.word()
-        if source.chance(0.4 if source.test else 0.75):
+        if source.chance(0.4 if source.test else 0.5):
             return name
         return join(source, source.choice([[name, word], [word, name]]))
 
@@ -221,7 +221,7 @@ def odd_parameter(source: Source) -> str:
 
 def property_schema(source: Source, parameter: Parameter) -> Schema:
     entry: Schema = dict(JSON_TYPES.get(parameter.type, {"type": parameter.type}))
-    if source.chance(0.35):
+    if source.chance(0.3):
         text = source.choice([f"The {parameter.name}", f"{parameter.name} of the {source.word()}", source.phrase(2, 6)])
         return {**entry, "description": text} if source.chance(0.8) else {"description": text, **entry}
     if source.chance(0.04):
@@ -295,7 +295,7 @@ def make_tool(source: Source, name: str, description: str, wanted: tuple[Wanted,
 def family_tool(source: Source, key: str) -> Tool:
     family = FAMILIES[key]
     description = source.choice(family.descriptions)
-    if source.chance(0.25):
+    if source.chance(0.15):
         more = [source.phrase(3, 8).capitalize() + ".", "Returns text.", "Use it when the user asks."]
         more += [source.choice(sentences()) for _ in range(2)]
         description += " " + " ".join(source.sample(more, source.choice([1, 1, 1, 2, 3])))
@@ -306,12 +306,13 @@ def random_tool(source: Source) -> Tool:
     count = source.choice([0, 1, 1, 1, 2, 2, 2, 3, 3, 4])
     types = source.choices(list(TYPE_KINDS), [58, 17, 11, 8, 4, 2], k=count)
     wanted = tuple(((), kind, source.choice(TYPE_KINDS[kind])) for kind in types)
-    verb, noun = source.term().lower(), source.term().lower()
+    words = [source.word() if source.chance(0.85) else source.term().lower() for _ in range(source.randint(3, 6))]
+    verb, noun = words[0].capitalize(), words[1]
     style = source.random()
-    if style < 0.4:
-        description = f"{verb.capitalize()} the {noun}."
-    elif style < 0.6:
-        description = f"{verb.capitalize()}{'' if verb.endswith('s') else 's'} a {noun} {source.word()}."
+    if style < 0.45:
+        description = f"{verb} the {noun}."
+    elif style < 0.7:
+        description = f"{verb}{'' if verb.endswith('s') else 's'} a {noun} {words[2]}."
     else:
-        description = source.phrase(3, 7).capitalize() + "."
+        description = f"{verb} {' '.join(words[1:])}."
     return make_tool(source, odd_name(source), description, wanted)
