@@ -34,6 +34,10 @@ class EngineConfig:
     max_model_len: int | None = setting(None, "Context in tokens; the model's own by default.", minimum=1)
     enable_prefix_caching: bool = setting(True, "Keep the KV cache of earlier turns: a new turn costs its new tokens.")
     prefill_step_size: int = setting(2048, "Prompt tokens that are prefilled in one step.", minimum=1)
+    kv_store: str | None = setting(
+        None, "Keep the KV cache of ended turns in this folder: it survives restarts.", metavar="DIR"
+    )
+    kv_store_gb: float = setting(100.0, "Gigabytes that a model may take there.", minimum=0.001, metavar="GB")
     max_prefill_stall_ms: int = setting(
         200, "Milliseconds that running streams wait at most while another prompt is prefilled.", minimum=1
     )
@@ -63,6 +67,9 @@ class ServeConfig:
     tool_call_parser: str = setting("auto", "Format of the tool calls; auto reads it off the model.", metavar="NAME")
     reasoning_parser: str = setting("auto", "Format of the thoughts; auto reads it off the model.", metavar="NAME")
     enable_auto_tool_choice: bool = setting(True, "Let the model call tools when it likes.")
+    constrain_tool_calls: Literal["auto", "strict-only", "off"] = setting(
+        "auto", "Which calls must fit their schemas: all, those of strict tools and forced ones, or none."
+    )
     reasoning_field: Literal["reasoning", "reasoning_content", "both"] = setting(
         "reasoning_content", "Where chat completions put the thoughts."
     )

@@ -127,3 +127,31 @@ async def test_the_engine_ends_with_its_client(model_folder):
         await anext(aiter(generation))
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_the_cache_can_be_looked_at(model_folder):
+    async with engine(model_folder("tiny")) as client:
+        await collect(client, "a", list(range(64)))
+        report = await client.cache_report()
+        assert [(run.base, run.tokens) for run in report.runs] == [(0, 64 + 9)]
+        assert report.lookups[0].id == "a"
+        os.kill(client.pid, signal.SIGSTOP)
+        asked = asyncio.create_task(client.cache_report())
+        await asyncio.sleep(0)
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(EngineError):
+            await asked
+
+
+async def test_stored_sessions_survive_the_engines_death(model_folder, tmp_path):
+    prompt = [i % 200 for i in range(600)]
+    async with engine(model_folder("tiny"), kv_store=str(tmp_path)) as client:
+        await collect(client, "a", prompt, 2)
+        while not list(tmp_path.rglob("*.safetensors")):
+            await asyncio.sleep(0.02)
+        os.kill(client.pid, signal.SIGKILL)
+        while client.health == "ready":
+            await asyncio.sleep(0.01)
+        generation = client.submit(Submit("b", [*prompt, 5], 1))
+        deltas = [item async for item in generation if isinstance(item, Delta)]
+        assert deltas[0].cached_tokens >= 0.99 * len(prompt)

@@ -19,7 +19,7 @@ def text(seed: int, length: int) -> list[int]:
 def held(run) -> int:
     """Bytes of all keys and values, rows' and stored ones'."""
     core = run.core
-    return sum(kv.nbytes(row.caches) for row in core._rows.values()) + (core._cache.nbytes if core._cache else 0)
+    return sum(kv.nbytes(row.caches) for row in core._rows.values()) + core._shelf.cache.nbytes
 
 
 def step_within(run, limit: int) -> None:
@@ -110,6 +110,6 @@ def test_a_linear_session_peaks_at_little_more_than_its_final_keys(core_run):
     for turn in range(20):
         prompt = [t % 1000 for t in history + text(turn, 60)]
         history = prompt + run.run(f"t{turn}", prompt, 12)
-    final = run.core._cache.nbytes
+    final = run.core._shelf.cache.nbytes
     assert run.deltas["t19"][0].cached_tokens >= len(history) - 12 - 60 - 1
     assert mx.get_peak_memory() - before < 1.15 * final + 1_000_000

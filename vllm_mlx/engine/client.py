@@ -1,24 +1,27 @@
 """The asyncio side of the engine process: starts it, watches it, starts it again, and routes what it says.
 
-Imports no MLX. A generation ends with `EngineError("died", ...)` when its engine process does; requests that come while
-a new one starts are sent to it once it is ready.
+Imports no MLX. A generation ends with `EngineError("died", ...)` when its engine process does; requests that come
+while a new one starts are sent to it once it is ready.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator
 
 from vllm_mlx.config import EngineConfig
 from vllm_mlx.engine.interface import EngineError, HealthState
 from vllm_mlx.engine.process import EngineProcess
 from vllm_mlx.engine.protocol import (
+    CacheReport,
     Cancel,
     Delta,
     EngineInfo,
     Failed,
     Fatal,
     Finish,
+    Inspect,
     Progress,
     Ready,
     Reply,
@@ -48,6 +51,7 @@ class EngineClient:
         self._failure = ""
         self._generations: dict[str, ClientGeneration] = {}
         self._unsent: list[bytes] = []
+        self._reports: deque[asyncio.Future[CacheReport]] = deque()
         self._process: EngineProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._first_ready: asyncio.Future[None] | None = None
@@ -98,6 +102,15 @@ class EngineClient:
         self.send(request)
         return generation
 
+    async def cache_report(self) -> CacheReport:
+        """What the prefix cache holds. Raises `EngineError` when no engine runs."""
+        if self._health != "ready":
+            raise EngineError("died", self._failure or "the engine is starting")
+        report: asyncio.Future[CacheReport] = asyncio.get_running_loop().create_future()
+        self._reports.append(report)
+        self.send(Inspect())
+        return await report
+
     def send(self, request: Request) -> None:
         """To the engine, now or once it is ready."""
         frame = encode_frame(request)
@@ -117,18 +130,17 @@ class EngineClient:
             process = await EngineProcess.spawn(self._config, self._dispatch)
             self._process = process
             reason = await self._watch(process)
-            # A process that hangs is not asked twice.
-            await process.end(_END_GRACE if process.ended.is_set() else 0)
+            reason = process.fatal or reason
+            self._health = "restarting" if self._info else "starting"
             idle = process.was_ready and not self._generations
             failures = failures + 1 if not process.was_ready or (idle and not process.served) else 0
-            reason = process.fatal or reason
+            if process.was_ready:
+                self._fail_all(reason)
+            # A process that hangs is not asked twice.
+            await process.end(_END_GRACE if process.ended.is_set() else 0)
             if process.fatal or failures >= _LOAD_ATTEMPTS:
                 self._give_up(reason)
                 return
-            self._health = "restarting" if self._info else "starting"
-            if process.was_ready:
-                self._unsent.clear()
-                self._fail_all(reason)
             _log.error("%s; starting a new engine", reason)
             await asyncio.sleep(_BACKOFF * 4**failures)
 
@@ -157,6 +169,10 @@ class EngineClient:
         generations, self._generations = self._generations, {}
         for generation in generations.values():
             generation.put(EngineError("died", reason))
+        while self._reports:
+            report = self._reports.popleft()
+            if not report.done():
+                report.set_exception(EngineError("died", reason))
 
     def _dispatch(self, process: EngineProcess, reply: Reply) -> None:
         match reply:
@@ -177,6 +193,10 @@ class EngineClient:
                     self._first_ready.set_result(None)
             case Fatal(message):
                 process.fatal = message
+            case CacheReport():
+                report = self._reports.popleft()
+                if not report.done():
+                    report.set_result(reply)
 
     def _put(self, id: str, item: _Item, *, last: bool) -> None:
         generation = self._generations.get(id)

@@ -115,6 +115,8 @@ class Core:
             self._decoder.take()
 
     def _gate(self, sequence: Sequence) -> Gate:
+        if not self._constraints.ready(sequence.submit.id):
+            return Gate.PASS_BY
         if not self._room.fits(self._rows.values(), self._reserve(sequence)):
             return Gate.SHUT
         return self._shelf.gate(sequence, self._scheduler.running)

@@ -1,7 +1,9 @@
 """A model folder into memory, and what must be known of it."""
 
+import importlib.metadata
 import json
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ class LoadedModel:
     """Bytes."""
     kv_limit: int
     """Bytes that keys and values may take in all."""
+    identity: bytes = b""
+    """What its keys and values depend on besides the tokens, in short."""
 
     def make_caches(self) -> list[Any]:
         """Empty caches for one row, one a layer."""
@@ -56,7 +60,21 @@ def load(config: EngineConfig) -> LoadedModel:
         device=_device(),
         weight_bytes=sum(value.nbytes for _, value in tree_flatten(model.parameters())),
     )
-    return LoadedModel(model, described, info, _kv_per_token(model, described), plan.kv_bytes)
+    return LoadedModel(model, described, info, _kv_per_token(model, described), plan.kv_bytes, _identity(folder))
+
+
+def _identity(folder: Path) -> bytes:
+    """A digest of the config, and of sizes and samples of the weights: reading them all would take minutes."""
+    digest = blake2b(importlib.metadata.version("mlx-lm").encode(), digest_size=16)
+    digest.update((folder / "config.json").read_bytes())
+    for file in sorted(folder.glob("*.safetensors")):
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}".encode())
+        with file.open("rb") as weights:
+            for share in range(8):
+                weights.seek(size * share // 8)
+                digest.update(weights.read(65536))
+    return digest.digest()
 
 
 def _plan(folder: Path, config: EngineConfig) -> memory.Plan:

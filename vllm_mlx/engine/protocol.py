@@ -28,24 +28,28 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Thinking(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether the prompt leaves a thought open, which ids close it, and at most how many tokens it may take."""
+    """Whether the prompt leaves a thought open, which ids close it, and at most how many tokens it may take.
+
+    `open_ids` begin a thought at the start of a reply that has none open.
+    """
 
     open: bool
     close_ids: list[int]
     budget: int | None = None
+    open_ids: list[int] = []
 
 
 class Structured(msgspec.Struct, frozen=True, tag=True):
-    """The whole answer, behind the thought, follows a grammar: JSON Schema, a regex, or llguidance's Lark."""
+    """The whole answer, behind the thought, follows a grammar: llguidance's Lark."""
 
-    kind: Literal["json_schema", "regex", "lark"]
-    text: str
+    lark: str
 
 
-class ToolGrammar(msgspec.Struct, frozen=True, tag=True):
+class ToolGrammar(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Calls follow their tools' schemas. `tools` is JSON; `names` are those that may be called.
 
-    `required`: the answer begins with a call. `single`: it ends behind the first one.
+    `required`: the answer begins with a call. `single`: it ends behind the first one. `answer` is what an answer
+    must be that makes no call.
     """
 
     format: str
@@ -53,6 +57,7 @@ class ToolGrammar(msgspec.Struct, frozen=True, tag=True):
     names: list[str]
     required: bool = False
     single: bool = False
+    answer: Structured | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -76,9 +76,11 @@ class Drawn:
         }
 
 
-def seed_of(sampling: Sampling) -> int:
-    """The row's seed: its own, or a fresh one."""
-    return random.getrandbits(63) if sampling.seed is None else sampling.seed
+def seed_of(sampling: Sampling, default: int | None) -> int:
+    """The row's seed: its own, the default, or a fresh one."""
+    if sampling.seed is not None:
+        return sampling.seed
+    return random.getrandbits(63) if default is None else default
 
 
 def uniform(seed: int, position: int) -> float:

@@ -219,7 +219,12 @@ class Scheduler:
 
     def _follow_thinking(self, sequence: Sequence) -> None:
         thinking = sequence.submit.thinking
-        if not sequence.thinking or thinking is None or not thinking.close_ids:
+        if thinking is None or not thinking.close_ids:
+            return
+        if not sequence.thinking:
+            size = len(thinking.open_ids)
+            begins = not thinking.open and 0 < size == sequence.generated
+            sequence.thinking = begins and sequence.tokens[-size:] == thinking.open_ids
             return
         size = len(thinking.close_ids)
         if sequence.generated >= size and sequence.tokens[-size:] == thinking.close_ids:

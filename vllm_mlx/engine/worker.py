@@ -9,11 +9,16 @@ import select
 import signal
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from vllm_mlx.engine.protocol import Fatal, FrameReader, Ready, Reply, decode_request, decode_settings, encode_frame
 
+if TYPE_CHECKING:
+    from vllm_mlx.engine.core import Core
+
 _log = logging.getLogger("vllm_mlx.engine")
 _PIECE = 1 << 20
+_POLL = 0.002
 
 
 class Channel:
@@ -23,10 +28,10 @@ class Channel:
         self._connection = connection
         self._reader = FrameReader()
 
-    def receive(self, *, block: bool) -> list[bytes]:
-        """The frames that have arrived; with `block`, waits until there is something. Raises EOFError at the end."""
+    def receive(self, timeout: float | None) -> list[bytes]:
+        """The frames that have arrived, within `timeout` seconds (None: when they do). Raises EOFError at the end."""
         bodies: list[bytes] = []
-        while select.select([self._connection], [], [], None if block and not bodies else 0)[0]:
+        while select.select([self._connection], [], [], 0 if bodies else timeout)[0]:
             data = self._connection.recv(_PIECE)
             if not data:
                 raise EOFError
@@ -39,7 +44,7 @@ class Channel:
 
 def serve(channel: Channel) -> None:
     """Loads the model and continues sequences until the other side goes away."""
-    (settings, *early) = channel.receive(block=True)
+    (settings, *early) = channel.receive(None)
     config = decode_settings(settings)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s engine: %(message)s")
     from vllm_mlx.engine.core import Core
@@ -56,18 +61,32 @@ def serve(channel: Channel) -> None:
     channel.send(Ready(core.info))
     for body in early:
         core.handle(decode_request(body))
+    try:
+        _run(core, channel)
+    finally:
+        core.close()
+
+
+def _run(core: "Core", channel: Channel) -> None:
     while True:
-        for body in channel.receive(block=not core.has_work):
+        for body in channel.receive(_patience(core)):
             core.handle(decode_request(body))
-        if not core.has_work:
-            continue
         try:
-            core.step()
+            if core.has_work:
+                core.step()
+            core.tend()
         except Exception as error:  # The border of a step: what it broke is failed, the process goes on.
             if isinstance(error, OSError):
                 raise
             _log.exception("a step failed")
             core.recover(error)
+
+
+def _patience(core: "Core") -> float | None:
+    """Seconds to wait for a request before the next step."""
+    if core.has_work and not core.waits:
+        return 0
+    return _POLL if core.has_work or core.busy else None
 
 
 def main() -> None:
