@@ -94,6 +94,17 @@ def test_parsers_can_be_named_or_off(tmp_path: Path) -> None:
         ChatModel.load(made, tool_call_parser="nonsense")
 
 
+def test_a_template_that_no_parser_fits_is_warned_of(tmp_path: Path, m2_model: ChatModel) -> None:
+    assert m2_model.warnings == []
+    demo = folder(tmp_path / "demo", m2_model.template.source)
+    assert ChatModel.load(demo, reasoning_parser="deepseek_r1").warnings == []
+    other = "{% for m in messages %}]~b]{{ m.content }}[e~[{% endfor %}{{ tools }}"
+    (auto,) = ChatModel.load(folder(tmp_path, other)).warnings
+    assert "no parser reads its calls" in auto
+    named = ChatModel.load(folder(tmp_path, other), tool_call_parser="minimax", reasoning_parser="minimax").warnings
+    assert ["minimax_m2 reads" in text for text in named] == [True, True]
+
+
 def test_folders_that_cannot_be_served(tmp_path: Path) -> None:
     made = folder(tmp_path)
     (made / "config.json").write_text("{")
@@ -292,6 +303,7 @@ def test_calls_are_read_only_where_they_are_wanted(m2_model: ChatModel, mode: st
     events = [event for token in m2_model.encode(REPLY) for event in decoder.feed([token])]
     reply = fold(events + decoder.finish())
     assert reply.reasoning == "R"
+    assert ("name" in m2_model.render(conversation).text) is (mode == "auto")
     if mode == "auto":
         assert (reply.content, reply.tool_calls[0].arguments) == ("C", '{"a":"x"}')
     else:

@@ -87,10 +87,10 @@ def _thinking_question(model: ChatModel) -> Conversation:
 
 def _parsers(model: ChatModel) -> Check:
     name = "Tool call parser"
+    if model.warnings:
+        return Check(name, "fail", f"{model.tool_call_parser or 'none'}: {'; '.join(model.warnings)}")
     if model.tool_call_parser:
         return Check(name, "pass", model.tool_call_parser)
-    if "tools" in model.template.reads:
-        return Check(name, "fail", "none: the chat template writes tool calls in a format that no parser here reads")
     return Check(name, "warn", "none: the chat template knows no tools")
 
 

@@ -65,6 +65,11 @@ class Conversation:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
 
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools that the model is told of and may call: none with tool_choice none."""
+        return () if self.tool_choice.mode == "none" else self.tools
+
 
 def normalise(messages: Iterable[Message], *, thought: tuple[str, str] | None, late_system: bool) -> list[Message]:
     """The one form in which a conversation is rendered.

@@ -134,6 +134,18 @@ class ChatModel:
             restore_reasoning=restore_reasoning,
         )
 
+    @property
+    def warnings(self) -> list[str]:
+        """Where template and parsers disagree: what the model will write is not what is read."""
+        template, found = self.template, []
+        if self._tool_class is None and "tools" in template.reads:
+            found.append("the chat template knows tools, but no parser reads its calls: calls will be text")
+        if self._tool_class is not None and not self._tool_class.speaks(template.source):
+            found.append(f"the chat template does not write the calls that the parser {self.tool_call_parser} reads")
+        if self.thought is not None and self.thought[1] not in template.source:
+            found.append(f"the chat template does not write the thoughts that {self.reasoning_parser} reads")
+        return found
+
     def render(self, conversation: Conversation) -> Prompt:
         """Renders and tokenizes.
 
@@ -170,17 +182,20 @@ class ChatModel:
         """Ids that close a thought (for the engine's thinking budget); empty where the model has none."""
         return self.tokenizer.encode(self.thought[1]) if self.thought else []
 
+    def open_ids(self) -> list[int]:
+        """Ids with which a reply begins a thought of its own accord; empty where the model has none."""
+        return self.tokenizer.encode(self.thought[0]) if self.thought else []
+
     def detokenizer(self) -> Detokenizer:
         """A new turn's ids to text."""
         return Detokenizer(self.vocabulary, self.drop_ids)
 
     def output_parser(self, conversation: Conversation, *, thinking_open: bool) -> OutputParser:
         """A new turn's text to events. Calls are parsed only if the request has tools and may use them."""
-        offered = conversation.tools and conversation.tool_choice.mode != "none"
         return OutputParser(
-            self._tool_class if offered else None,
+            self._tool_class if conversation.offered else None,
             self._reasoning_class,
-            tools=[tool.schema for tool in conversation.tools],
+            tools=[tool.schema for tool in conversation.offered],
             thinking_open=thinking_open,
             turn=self.family.turn,
         )

@@ -160,7 +160,7 @@ class PromptWriter:
         kwargs = thinking_kwargs(self._template, conversation.template_kwargs)
         text = self._template.render(
             shaped,
-            [self._spellings.mark_schema(tool.schema) for tool in conversation.tools],
+            [self._spellings.mark_schema(tool.schema) for tool in conversation.offered],
             add_generation_prompt=conversation.add_generation_prompt and not conversation.continue_final_message,
             kwargs=self._spellings.mark_all(kwargs, edges=False),
         )

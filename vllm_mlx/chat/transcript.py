@@ -143,7 +143,7 @@ class History:
 
     def __init__(self, conversation: Conversation) -> None:
         self._hash = blake2b(digest_size=16)
-        schemas = [tool.schema for tool in conversation.tools]
+        schemas = [tool.schema for tool in conversation.offered]
         self._hash.update(_bytes([schemas, dict(conversation.template_kwargs)]))
 
     def key(self, message: Message) -> bytes:

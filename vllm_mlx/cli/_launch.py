@@ -36,6 +36,8 @@ def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, list
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.root.level))
     if text := warning(config):
         click.secho(text, fg="red", bold=True, err=True)
+    for text in chat.warnings:
+        click.secho(f"Warning: {text}.", fg="yellow", err=True)
 
     def ready() -> None:
         port = 0 if config.uds else listener.getsockname()[1]
