@@ -1,0 +1,1 @@
+"""Public reports of what went wrong elsewhere, run against this server."""
