@@ -36,9 +36,6 @@ async def test_a_captured_request_is_answered(chat, file):
     if capture["method"] != "POST":
         pytest.skip("no request with a body")
     body = capture["body"]
-    wanted = [body.get("response_format"), (body.get("text") or {}).get("format")]
-    if any(wish and wish["type"] != "text" for wish in wanted):
-        pytest.skip("output cannot be constrained yet")
     config = ServeConfig(engine=EngineConfig(model="demo", max_model_len=chat.max_model_len))
     engine = replay_engine([parse_line({"output": output(body)})], config, chat)
     async with connect(create_app(config, chat, engine)) as client:

@@ -93,3 +93,23 @@ def core_run(loaded_model):
         return CoreRun(loaded, EngineConfig(name, **settings))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def demo_folder() -> Path:
+    import vllm_mlx.demo
+
+    return Path(vllm_mlx.demo.__file__).parent
+
+
+@pytest.fixture
+def demo_run(demo_folder, loaded_demo):
+    """A core on the built-in model."""
+    return lambda **settings: CoreRun(loaded_demo, EngineConfig(str(demo_folder), **settings))
+
+
+@pytest.fixture(scope="session")
+def loaded_demo(demo_folder):
+    from vllm_mlx.engine.loader import load
+
+    return load(EngineConfig(str(demo_folder)))

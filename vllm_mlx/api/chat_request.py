@@ -68,7 +68,6 @@ class ChatCompletionRequest(GenerationFields):
     max_completion_tokens: int | None = Field(None, ge=1, description="Goes before max_tokens.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    response_format: dict[str, Any] | None = Field(None, description="Only the type text.")
     modalities: list[str] | None = Field(None, description="Only text.")
     reasoning_effort: str | None = Field(None, description="none and minimal: no thinking, where the model can.")
     thinking: dict[str, Any] | bool | None = Field(None, description="As MiniMax's own API has it.")
@@ -100,12 +99,7 @@ class ChatCompletionRequest(GenerationFields):
         "documents": "put them into a message",
         "function_call": "send tool_choice",
         "functions": "send tools",
-        "guided_choice": "output cannot be constrained yet",
-        "guided_grammar": "output cannot be constrained yet",
-        "guided_json": "output cannot be constrained yet",
-        "guided_regex": "output cannot be constrained yet",
         "moderation": "this server moderates nothing",
-        "structured_outputs": "output cannot be constrained yet",
         "web_search_options": "this server has no web search",
     }
 
@@ -138,8 +132,6 @@ def decode(wire: ChatCompletionRequest, service: Service) -> GenerationRequest:
 
 
 def _check_formats(wire: ChatCompletionRequest) -> None:
-    if (wire.response_format or {}).get("type", "text") != "text":
-        raise unsupported("response_format", "only the type 'text' is")
     if wire.modalities and wire.modalities != ["text"]:
         raise unsupported("modalities", "the model writes text only")
     if wire.top_logprobs is not None and not wire.logprobs:

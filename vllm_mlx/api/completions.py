@@ -41,8 +41,6 @@ class CompletionRequest(GenerationFields):
 
     refused: ClassVar[Mapping[str, str]] = {
         **GenerationFields.refused,
-        "response_format": "output cannot be constrained yet",
-        "structured_outputs": "output cannot be constrained yet",
         "suffix": "the model fills no gaps",
     }
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from vllm_mlx.api.constraints import answer_of, one_answer, structured_of
 from vllm_mlx.api.errors import invalid, unsupported
 from vllm_mlx.api.requests import Wire, WireRequest
 
@@ -44,6 +45,10 @@ class GenerationFields(WireRequest):
     skip_special_tokens: bool | None = Field(None, description="Only true: no control token reaches a client.")
     truncate_prompt_tokens: int | None = Field(None, ge=-1, description="Keeps the prompt's last tokens.")
     return_token_ids: bool | None = None
+    response_format: dict[str, Any] | None = Field(None, description="text, json_object or json_schema.")
+    structured_outputs: dict[str, Any] | None = Field(
+        None, description="One of json, json_object, regex, choice, grammar (Lark or GBNF)."
+    )
     priority: int | None = Field(None, ge=-(2**31), lt=2**31, description="Smaller is earlier.")
 
     ignored: ClassVar[Mapping[str, str]] = {
@@ -60,6 +65,10 @@ class GenerationFields(WireRequest):
         "allowed_token_ids": "use logit_bias",
         "bad_words": "use logit_bias",
         "best_of": "use n",
+        "guided_choice": "use structured_outputs",
+        "guided_grammar": "use structured_outputs",
+        "guided_json": "use structured_outputs",
+        "guided_regex": "use structured_outputs",
         "cache_salt": "all requests share one prefix cache",
         "kv_transfer_params": "there is one server",
         "length_penalty": "there is no beam search",
@@ -97,6 +106,9 @@ class GenerationFields(WireRequest):
             "ignore_eos": bool(self.ignore_eos),
             "truncate_prompt": self.truncate_prompt_tokens,
             "token_ids": bool(self.return_token_ids),
+            "answer": one_answer(
+                answer_of(self.response_format, "response_format"), structured_of(self.structured_outputs)
+            ),
             "priority": self.priority or 0,
         }
 

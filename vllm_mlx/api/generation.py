@@ -14,7 +14,7 @@ from tool_parsers.events import Event
 from vllm_mlx.chat.conversation import Conversation
 from vllm_mlx.chat.model import Prompt
 from vllm_mlx.chat.reply import Reply, fold
-from vllm_mlx.engine.protocol import TokenLogprobs
+from vllm_mlx.engine.protocol import Structured, TokenLogprobs
 
 if TYPE_CHECKING:
     from vllm_mlx.api.turn import Turn
@@ -27,7 +27,8 @@ class GenerationRequest:
     `prompts` are continued as they are, instead of the conversation, and nothing in their replies is parsed; `n`
     replies each. `sampling` holds only what the client set, by `Sampling` names. `max_tokens` None: all that
     is left of the context. `logprobs`: how many alternatives each token is reported with (None: none are). `echo`
-    comes before the reply's own text. `call_prefix` begins the id of every call.
+    comes before the reply's own text. `call_prefix` begins the id of every call. `answer` is the form of the visible
+    text.
     """
 
     conversation: Conversation
@@ -49,6 +50,7 @@ class GenerationRequest:
     token_ids: bool = False
     echo: str = ""
     call_prefix: str = "call_"
+    answer: Structured | None = None
 
     @property
     def wants_tokens(self) -> bool:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from vllm_mlx.api.answer import Codec
-from vllm_mlx.api.errors import anthropic_shape, invalid, unsupported
+from vllm_mlx.api.constraints import answer_of
+from vllm_mlx.api.errors import anthropic_shape, invalid
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.messages_in import conversation_of
 from vllm_mlx.api.messages_out import MessageStream, whole
@@ -97,8 +98,6 @@ def decode(wire: MessagesRequest, service: Service) -> GenerationRequest:
     }
     if wire.top_k is not None:
         sampling["top_k"] = max(wire.top_k, 0)
-    if wire.output_config is not None and wire.output_config.format is not None:
-        raise unsupported("output_config.format", "replies are not constrained to a schema")
     return GenerationRequest(
         conversation=conversation_of(wire, service.config.enable_auto_tool_choice),
         model=wire.model,
@@ -106,6 +105,7 @@ def decode(wire: MessagesRequest, service: Service) -> GenerationRequest:
         max_tokens=wire.max_tokens,
         sampling=sampling,
         stop=tuple(wire.stop_sequences or ()),
+        answer=answer_of(wire.output_config.format if wire.output_config else None, "output_config.format"),
         thinking_budget=wire.thinking.budget_tokens if wire.thinking else None,
         call_prefix="toolu_",
     )

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from vllm_mlx.api.answer import Codec
+from vllm_mlx.api.constraints import answer_of
 from vllm_mlx.api.errors import invalid, not_found, responses_shape, unsupported
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire, WireRequest
@@ -90,8 +91,6 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     """The request in internal terms. Raises `ApiError` for what cannot be served."""
     if "message.output_text.logprobs" in (wire.include or ()):
         raise unsupported("include", "log-probabilities are in chat completions")
-    if wire.text is not None and (wire.text.format or {}).get("type", "text") != "text":
-        raise unsupported("text.format", "only the type 'text' is")
     wire._items = items_of(wire.input, wire.previous_response_id, service.responses)
     if not wire._items:
         raise invalid("input: must not be empty", "input")
@@ -114,6 +113,7 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
         stream=bool(wire.stream),
         max_tokens=wire.max_output_tokens,
         sampling=sampling,
+        answer=answer_of(wire.text.format if wire.text else None, "text.format"),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vllm_mlx.api.constraints import constraint_of
 from vllm_mlx.api.errors import context_length_exceeded, invalid, not_found, of_engine, overloaded
 from vllm_mlx.api.generation import GenerationRequest, Job
 from vllm_mlx.api.metrics import Metrics
@@ -185,8 +186,12 @@ class Service:
             # What may not be drawn before the limit is never drawn.
             min_tokens=max_tokens if request.ignore_eos else min(request.min_tokens, max_tokens),
             thinking=Thinking(
-                open=prompt.thinking_open, close_ids=list(self.chat.close_ids()), budget=request.thinking_budget
+                open=prompt.thinking_open,
+                close_ids=list(self.chat.close_ids()),
+                budget=request.thinking_budget,
+                open_ids=[] if request.prompts else self.chat.open_ids(),
             ),
             logprobs=request.logprobs,
             priority=request.priority,
+            grammar=constraint_of(request, self.chat, self.config.constrain_tool_calls),
         )

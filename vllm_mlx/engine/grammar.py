@@ -57,11 +57,22 @@ class Constraints:
         self._vocab_size = vocab_size
         self._coming: dict[str, Future[Constraint]] = {}
         self._here: dict[str, Constraint] = {}
+        self._before: dict[str, list[int]] = {}
+        """Of those that have written nothing: which ids may come before what is constrained."""
 
     def expect(self, submit: Submit) -> None:
         """Begins to build what a sequence will need."""
         if submit.grammar is not None:
             self._coming[submit.id] = self._grammars.prepare(submit.grammar, submit.stop_ids)
+            thinking = submit.thinking
+            if thinking is not None and not thinking.open:
+                marks = (ids for ids in (thinking.open_ids, thinking.close_ids) if len(ids) == 1)
+                self._before[submit.id] = [ids[0] for ids in marks]
+
+    def ready(self, id: str) -> bool:
+        """Whether `settle` need not wait."""
+        coming = self._coming.get(id)
+        return coming is None or coming.done()
 
     def settle(self, id: str) -> None:
         """Waits until the sequence's constraint is built. Raises `ValueError` for a grammar that cannot be."""
@@ -70,8 +81,8 @@ class Constraints:
 
     def forget(self, id: str) -> None:
         """The sequence has ended."""
-        self._coming.pop(id, None)
-        self._here.pop(id, None)
+        for known in (self._coming, self._here, self._before):
+            known.pop(id, None)
 
     def holds(self, id: str) -> bool:
         return id in self._here
@@ -80,12 +91,17 @@ class Constraints:
         """Which ids may be drawn, (vocabulary,) of bool; None: any."""
         constraint = self._here.get(id)
         bits = constraint.allowed(thinking=thinking) if constraint else None
-        return None if bits is None or not bits.any() else as_mask(bits, self._vocab_size)
+        if bits is None or not bits.any():
+            return None
+        permit(bits, self._before.get(id, []), allowed=True)
+        return as_mask(bits, self._vocab_size)
 
     def accept(self, id: str, token: int, *, thinking: bool) -> bool:
         """See `Constraint.accept`."""
         constraint = self._here.get(id)
-        return constraint is not None and constraint.accept(token, thinking=thinking)
+        if constraint is None or token in self._before.pop(id, ()):
+            return False
+        return constraint.accept(token, thinking=thinking)
 
 
 class Grammars:
@@ -104,14 +120,15 @@ class Grammars:
         return self._threads.submit(self._constraint, grammar, stop_ids)
 
     def _constraint(self, grammar: Structured | ToolGrammar, stop_ids: list[int]) -> Constraint:
-        words = self._vocabulary()
+        words = self._vocabulary(stop_ids)
         if isinstance(grammar, Structured):
-            return Answer(self._matcher(compiled(grammar)), stop_ids, words)
+            return Answer(self._lark(grammar.lark), stop_ids, words)
         parser = tool_parsers.get(grammar.format)
         calls = parser.grammar(json.loads(grammar.tools), Calls(tuple(grammar.names), grammar.single), words.spell)
         if calls is None:
             raise ValueError(f"the format {grammar.format} has no grammar")
-        return ToolCalls(calls, self._lark, stop_ids, words, required=grammar.required)
+        answer = Answer(self._lark(grammar.answer.lark), stop_ids, words) if grammar.answer else None
+        return ToolCalls(calls, self._lark, stop_ids, words, required=grammar.required, answer=answer)
 
     def _lark(self, text: str) -> LLMatcher:
         return self._matcher(LLMatcher.grammar_from_lark(text))
@@ -121,7 +138,8 @@ class Grammars:
         with self._lock:
             matcher = self._built.get(grammar)
         if matcher is None:
-            matcher = LLMatcher(self._vocabulary().tokenizer, grammar, log_level=0)
+            assert self._words is not None
+            matcher = LLMatcher(self._words.tokenizer, grammar, log_level=0)
             if matcher.is_error():
                 raise ValueError(matcher.get_error())
             with self._lock:
@@ -130,18 +148,19 @@ class Grammars:
                     self._built.popitem(last=False)
         return matcher.deep_copy()
 
-    def _vocabulary(self) -> "_Words":
-        with self._lock:
-            if self._words is None:
-                self._words = _Words(self._file, self._vocab_size)
-            return self._words
+    def _vocabulary(self, stop_ids: list[int]) -> "_Words":
+        if self._words is None:
+            self._words = _Words(self._file, self._vocab_size, stop_ids)
+        return self._words
 
 
 class _Words:
     """The vocabulary as llguidance wants it, and which markers are tokens of their own."""
 
-    def __init__(self, file: Path, vocab_size: int) -> None:
-        self.tokenizer = LLTokenizer(str(file), n_vocab=vocab_size)
+    def __init__(self, file: Path, vocab_size: int, stop_ids: list[int]) -> None:
+        # A grammar that is satisfied permits the end: it must not be an id that has another meaning.
+        end = stop_ids[0] if stop_ids else vocab_size - 1
+        self.tokenizer = LLTokenizer(str(file), n_vocab=vocab_size, eos_token=end)
         self.bytes = -(-vocab_size // 8)
         added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens", [])
         self.ids = {token["content"]: token["id"] for token in added if token["id"] < vocab_size}
@@ -162,17 +181,6 @@ class _Words:
         bits = np.full(self.bytes, 0xFF, np.uint8)
         permit(bits, self.special, allowed=False)
         return bits
-
-
-def compiled(grammar: Structured) -> str:
-    """llguidance's own form of a grammar. Raises `ValueError` where a schema is no JSON object."""
-    match grammar.kind:
-        case "json_schema":
-            return str(LLMatcher.grammar_from_json_schema(grammar.text))
-        case "regex":
-            return str(LLMatcher.grammar_from_regex(grammar.text))
-        case "lark":
-            return str(LLMatcher.grammar_from_lark(grammar.text))
 
 
 def permit(bits: Bits, ids: list[int], *, allowed: bool) -> None:
@@ -217,14 +225,20 @@ class ToolCalls:
         words: _Words,
         *,
         required: bool,
+        answer: Answer | None = None,
     ) -> None:
+        """`answer`: what text must be where no call is made; a call may begin in its place."""
         self._calls = calls
         self._build = build
         self._stop_ids = stop_ids
         self._words = words
         self._required = required
+        self._answer = answer
+        self._trigger = words.ids.get(calls.trigger)
         self._armed = False
         self._lost = False
+        self._written = ""
+        """The answer so far, where it has a form."""
         self._matcher: LLMatcher | None = None
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._since: list[tuple[int, str]] = []
@@ -237,11 +251,20 @@ class ToolCalls:
         if self._required and not thinking and not self._armed and not calls.made:
             self._arm()
         if not self._armed:
-            return self._only_stops() if self._must_end and self._stop_ids else None
+            return self._of_text(thinking=thinking)
         bits = self._words.bits(self._matcher)
         permit(bits, self._stop_ids, allowed=False)
         quotable = [token for token, marker in self._words.markers.items() if calls.quotable(marker)]
         permit(bits, quotable, allowed=True)
+        return bits
+
+    def _of_text(self, *, thinking: bool) -> Bits | None:
+        """Outside calls: anything, unless the calls are made or the answer has a form of its own."""
+        if self._must_end and self._stop_ids:
+            return self._only_stops()
+        bits = self._answer.allowed(thinking=thinking) if self._answer else None
+        if bits is not None and self._trigger is not None and not self._written.strip():
+            permit(bits, [self._trigger], allowed=True)
         return bits
 
     @property
@@ -262,7 +285,21 @@ class ToolCalls:
         if self._armed:
             self._follow(token, text)
             return False
+        if self._answer is not None and not thinking:
+            self._follow_answer(token, text)
+            return False
         return self._watch(thinking=thinking)
+
+    def _follow_answer(self, token: int, text: str) -> None:
+        """The answer has a form: where nothing is written yet a call may take its place."""
+        assert self._answer is not None
+        if token == self._trigger and not self._written.strip():
+            self._answer = None
+            self._arm(text)
+            return
+        self._written += text
+        self._since.clear()
+        self._answer.accept(token, thinking=False)
 
     def _watch(self, *, thinking: bool) -> bool:
         """Free text: looks for the beginning of a call."""
