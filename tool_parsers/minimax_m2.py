@@ -80,7 +80,7 @@ def _continues(rest: str, *, named: bool, ended: bool) -> bool | None:
         return rest[0] in WHITESPACE + ">"
     if _NAMED.match(rest):
         return True
-    return None if not ended and _ATTRS_SO_FAR.fullmatch(rest) else False
+    return None if not ended and len(rest) < LONGEST_GAP and _ATTRS_SO_FAR.fullmatch(rest) else False
 
 
 class M2Grammar(TagGrammar):
@@ -156,16 +156,24 @@ class MinimaxM2(PlainTagsParser):
         else:
             yield from super()._no_head(tag)
 
+    def _another(self, tag: str) -> Generator[None, None, bool]:
+        source = self._source
+        while source.at + len(tag) == len(source.text) and not source.ended:
+            yield
+        after = source.at + len(tag)
+        return source.text[after : after + 1] in (*WHITESPACE, ">")
+
     def _read_head(self, source: Source, tag: str) -> HeadOr:
+        # What is beyond the longest tag is not looked at, so that the same is found however the text is cut.
         text, start = source.text, source.at + len(tag)
+        limit = start + LONGEST_TAG
         if start < len(text) and text[start] not in WHITESPACE + ">":
             return None
-        if whole := _ATTRS.match(text, start):
+        if whole := _ATTRS.match(text, start, limit):
             name = next(group for group in whole.groups() if group is not None)
             return Head(name.strip(), whole.end() - source.at)
-        unread = len(text) - start
-        end = text.find(">", start)
-        if unread <= LONGEST_TAG and (not unread or end < 0 or _ATTRS_SO_FAR.fullmatch(text, start)):
+        end = text.find(">", start, limit)
+        if len(text) < limit and (len(text) == start or end < 0 or _ATTRS_SO_FAR.fullmatch(text, start)):
             return "cut" if source.ended else "wait"
         if end < 0:
             return None

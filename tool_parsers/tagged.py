@@ -155,7 +155,7 @@ class TaggedParser(BlockParser):
             if tag in tags.invoke_end:
                 source.take(len(tag))
                 return True
-            if tag in tags.close or tag in tags.invoke:
+            if tag in tags.close or (tag in tags.invoke and (yield from self._another(tag))):
                 return True
             if tag not in tags.parameter:
                 source.take(len(tag))
@@ -168,6 +168,11 @@ class TaggedParser(BlockParser):
                     return False
             else:
                 source.take(len(tag) if head is None else len(source.text))
+
+    def _another(self, tag: str) -> Generator[None, None, bool]:
+        """Whether what begins like an invoke inside one is another, so that the open one has ended."""
+        yield from ()
+        return True
 
     def _parameter(self, call: Call | None, head: Head) -> Generator[None, None, bool]:
         types = self._schema(call.name).property(head.name).types if call else Types(declared=False)

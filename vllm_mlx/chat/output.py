@@ -170,6 +170,7 @@ class OutputParser:
     def _dispatch(self, events: Sequence[ParserEvent]) -> str | None:
         """Sends events on; returns what the parser handed back."""
         for event in events:
+            self._untouched &= isinstance(event, Text | Reasoning | Escape)
             match event:
                 case Escape(rest):
                     return rest
