@@ -38,6 +38,7 @@ class EngineConfig:
         None, "Keep the KV cache of ended turns in this folder: it survives restarts.", metavar="DIR"
     )
     kv_store_gb: float = setting(100.0, "Gigabytes that a model may take there.", minimum=0.001, metavar="GB")
+    prewarm: bool = setting(True, "While idle, prefill conversations as they will look at the next message.")
     max_prefill_stall_ms: int = setting(
         200, "Milliseconds that running streams wait at most while another prompt is prefilled.", minimum=1
     )

@@ -2,6 +2,8 @@
 
 import pytest
 
+from vllm_mlx.engine.protocol import Prewarm
+
 
 def text(seed: int, length: int) -> list[int]:
     return [(seed * 131 + 17 * i + (i * i) % 97) % 3000 for i in range(length)]
@@ -59,3 +61,48 @@ def test_the_report_counts_what_is_stored(core_run):
     off = core_run(enable_prefix_caching=False)
     off.run("a", text(1, 100))
     assert not off.core._shelf.report().enabled
+
+
+def test_a_prompt_that_is_likely_to_come_is_prefilled_while_nobody_waits(core_run):
+    run = core_run(max_prefill_stall_ms=20)
+    history = text(1, 150) + run.run("a", text(1, 150), 60)
+    coming = history[:170] + text(2, 120)
+    run.core.handle(Prewarm(coming))
+    while run.core.prewarms:
+        run.core.tend()
+    turn = coming + text(3, 20)
+    reply = run.run("b", turn)
+    assert run.deltas["b"][0].cached_tokens == len(coming)
+    assert reply == core_run(enable_prefix_caching=False).run("x", turn)
+    # The turn that it was guessed from is still there.
+    run.run("c", [*history, 1])
+    assert run.deltas["c"][0].cached_tokens == len(history) - 1
+
+
+def test_any_request_stops_prefilling_ahead_and_keeps_what_was_done(core_run):
+    run = core_run(max_prefill_stall_ms=1)
+    run.core.handle(Prewarm(text(1, 400)))
+    run.core.tend()
+    run.core.tend()
+    run.run("a", text(5, 10), 2)
+    assert not run.core.prewarms
+    run.run("b", text(1, 400), 2)
+    assert 0 < run.deltas["b"][0].cached_tokens < 200
+
+
+def test_what_was_guessed_is_evicted_first(core_run):
+    run = core_run()
+    run.run("a", text(1, 100), 4)
+    run.core.handle(Prewarm(text(2, 100)))
+    while run.core.prewarms:
+        run.core.tend()
+    cache = run.core._shelf.cache
+    cache.shrink_to(int(cache.nbytes * 0.75))
+    assert cache.match(text(1, 100))[0] == 100
+    assert cache.match(text(2, 100))[0] == 0
+
+
+def test_prefilling_ahead_can_be_turned_off(core_run):
+    run = core_run(prewarm=False)
+    run.core.handle(Prewarm(text(1, 400)))
+    assert not run.core.prewarms

@@ -22,6 +22,7 @@ from vllm_mlx.engine.protocol import (
     Fatal,
     Finish,
     Inspect,
+    Prewarm,
     Progress,
     Ready,
     Reply,
@@ -101,6 +102,11 @@ class EngineClient:
         self._generations[request.id] = generation
         self.send(request)
         return generation
+
+    def prewarm(self, prompt: list[int]) -> None:
+        """Says that this prompt is likely to come: the engine prefills it while it has nothing else to do."""
+        if self._health == "ready":
+            self.send(Prewarm(prompt))
 
     async def cache_report(self) -> CacheReport:
         """What the prefix cache holds. Raises `EngineError` when no engine runs."""

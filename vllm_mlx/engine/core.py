@@ -15,6 +15,8 @@ from vllm_mlx.engine.decode import Decoder, Flight, Row
 from vllm_mlx.engine.grammar import Constraints
 from vllm_mlx.engine.loader import LoadedModel
 from vllm_mlx.engine.prefill import ChunkSizer, prefill
+from vllm_mlx.engine.prefix_cache import PrefixCache
+from vllm_mlx.engine.prewarm import Prewarmer
 from vllm_mlx.engine.protocol import (
     Cancel,
     Delta,
@@ -22,6 +24,7 @@ from vllm_mlx.engine.protocol import (
     FailureKind,
     Finish,
     Inspect,
+    Prewarm,
     Progress,
     Reply,
     Request,
@@ -51,6 +54,10 @@ class Core:
         info = self.info = msgspec.structs.replace(loaded.info, max_model_len=longest)
         self._scheduler = Scheduler(config.max_num_seqs, config.max_waiting_seqs, info.max_model_len, info.vocab_size)
         self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000)
+        cache = self._shelf.cache if config.prewarm else None
+        self._prewarmer = (
+            Prewarmer(loaded.model, cache, self._room, self._sizer) if isinstance(cache, PrefixCache) else None
+        )
         self._decoder = Decoder(loaded.model, info.vocab_size)
         self._constraints = Constraints(Path(config.model), info.vocab_size)
         self._rows: dict[str, Row] = {}
@@ -63,6 +70,8 @@ class Core:
         """Takes one request; it acts at the next step."""
         match request:
             case Submit():
+                if self._prewarmer:
+                    self._prewarmer.clear()
                 if refusal := self._scheduler.submit(request):
                     self._send(refusal)
                 else:
@@ -71,6 +80,9 @@ class Core:
                 self._stop(id, keep)
             case Cancel(id):
                 self._stop(id, None)
+            case Prewarm(prompt):
+                if self._prewarmer and len(prompt) <= self.info.max_model_len:
+                    self._prewarmer.ask(prompt)
             case Inspect():
                 self._send(self._shelf.report())
 
@@ -97,8 +109,15 @@ class Core:
         """Whether threads are at work that `tend` must follow."""
         return self._shelf.busy
 
+    @property
+    def prewarms(self) -> bool:
+        """Whether there is something to do while nobody waits."""
+        return self._prewarmer is not None and self._prewarmer.active and not self.has_work
+
     def tend(self) -> None:
         """What goes on beside the sequences, also when there are none."""
+        if self._prewarmer and self.prewarms:
+            self._prewarmer.step()
         self._shelf.pump()
 
     def step(self) -> None:
@@ -255,5 +274,7 @@ class Core:
     def recover(self, error: Exception) -> None:
         """A step raised: the sequences in flight fail, those that wait go on with a fresh batch."""
         self._decoder = Decoder(self._loaded.model, self._loaded.info.vocab_size)
+        if self._prewarmer:
+            self._prewarmer.abandon()
         for sequence in list(self._scheduler.running):
             self._fail(sequence, f"the engine failed in a step: {error!r}")

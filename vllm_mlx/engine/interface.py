@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Literal, Protocol
 
-from vllm_mlx.engine.protocol import Delta, EngineInfo, FailureKind, Progress, Submit
+from vllm_mlx.engine.protocol import CacheReport, Delta, EngineInfo, FailureKind, Progress, Submit
 
 HealthState = Literal["starting", "ready", "restarting", "failed"]
 
@@ -53,6 +53,14 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Ends the engine process, whatever it is doing."""
+        ...
+
+    def prewarm(self, prompt: list[int]) -> None:
+        """This prompt is likely to come: it may be prefilled while nothing else is to do. Harmless at any time."""
+        ...
+
+    async def cache_report(self) -> CacheReport:
+        """What the prefix cache holds, and why prompts found no more. Raises `EngineError` when no engine runs."""
         ...
 
     def submit(self, request: Submit) -> Generation:

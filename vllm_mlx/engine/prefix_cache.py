@@ -193,6 +193,17 @@ class PrefixCache(Tree[Run]):
         self._attach(run, parent, hashes)
         self.touch(run.path())
 
+    def demote(self, tokens: Sequence[int], count: int) -> None:
+        """What is stored of `tokens` beyond the first `count` is a guess: the first to be evicted."""
+        found, run = self.match(tokens)
+        if run is None or run.lent or found <= count:
+            return
+        if run.base < count:
+            self._split(run, count)
+            _, run = self.match(tokens)
+        if run is not None and run.base >= count:
+            run.used = 0
+
     def drop(self, lease: Lease) -> None:
         """The row's keys and values are not to be trusted: forgets them, and what hangs on them."""
         if lease.run is not None:

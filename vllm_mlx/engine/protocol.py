@@ -173,6 +173,12 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     info: EngineInfo
 
 
+class Prewarm(msgspec.Struct, frozen=True, tag=True):
+    """A prompt that is likely to come: prefilled while nothing else is to do, forgotten when a sequence comes."""
+
+    prompt: list[int]
+
+
 class Inspect(msgspec.Struct, frozen=True, tag=True):
     """Asks for a `CacheReport`."""
 
@@ -217,7 +223,7 @@ class Fatal(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Request = Submit | Finish | Cancel | Inspect
+Request = Submit | Finish | Cancel | Prewarm | Inspect
 Reply = Ready | Step | Progress | Failed | Fatal | CacheReport
 
 _LENGTH = struct.Struct(">I")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_mlx.engine.interface import EngineError, HealthState
-from vllm_mlx.engine.protocol import Delta, EngineInfo, FinishReason, Progress, Submit
+from vllm_mlx.engine.protocol import CacheReport, Delta, EngineInfo, FinishReason, Progress, Submit
 
 RESTART_SECONDS = 0.2
 """How long a replay plays dead after `die_after`."""
@@ -74,6 +74,12 @@ class ReplayEngine:
         """Ends what still runs."""
         self._health = "failed"
         self._fail_all("the replay was closed")
+
+    def prewarm(self, prompt: list[int]) -> None:
+        """There is nothing to prefill."""
+
+    async def cache_report(self) -> CacheReport:
+        return CacheReport(enabled=False, bytes=0, limit=0, runs=[], lookups=[])
 
     def submit(self, request: Submit) -> "ReplayGeneration":
         """Raises `EngineError` while the engine plays dead."""

@@ -84,7 +84,7 @@ def _run(core: "Core", channel: Channel) -> None:
 
 def _patience(core: "Core") -> float | None:
     """Seconds to wait for a request before the next step."""
-    if core.has_work and not core.waits:
+    if core.prewarms or (core.has_work and not core.waits):
         return 0
     return _POLL if core.has_work or core.busy else None
 
