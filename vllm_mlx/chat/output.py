@@ -217,7 +217,7 @@ class OutputParser:
 
     def _hidden_tag(self, rest: str, start: int, *, last: bool) -> str | None:
         """A token that no client may see goes with the tag that it marks, if it marks one."""
-        tag = _TAG.match(rest, start)
+        tag = _TAG.match(rest, start, start + _LONGEST_TAG)
         assert tag is not None
         if tag.end() == len(rest) and not last and len(rest) - start < _LONGEST_TAG and not tag[0].endswith(">"):
             self._undecided = rest
