@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tool_parsers.json_text import write_json
 from tool_parsers.schema import Schema
 
 Spell = Callable[[str], str]
@@ -103,6 +102,10 @@ class CallGrammar(ABC):
         """Whether a marker that is a token of its own may be written here as text: no `piece` matches it."""
         return False
 
+    def banned(self, marker: str) -> bool:
+        """Whether such a marker may not be written here although there is no `piece`."""
+        return False
+
     def quote(self, marker: str) -> None:
         """Such a marker was written. What follows begins anew, as behind a border."""
         raise AssertionError("nothing is quotable")
@@ -126,28 +129,3 @@ def name_of(tool: Mapping[str, Any]) -> str:
     function = tool.get("function")
     name = (function if isinstance(function, Mapping) else tool).get("name")
     return name if isinstance(name, str) else ""
-
-
-def value_schema(schema: Schema) -> dict[str, Any] | None:
-    """One JSON Schema for a value with everything that it refers to; None where any value will do."""
-    nodes, root = schema.nodes, schema.root
-    if not nodes:
-        return None
-    whole = nodes[0] if len(nodes) == 1 else {"anyOf": list(nodes)}
-    if not isinstance(whole, Mapping):
-        return None
-    # Escapes are as free as our JSON reader is.
-    found = {**whole, "x-guidance": {"json_allow_general_unicode_escapes": True}}
-    return {**_rebased(found), "$defs": {"root": _rebased(root)}} if "$ref" in write_json(whole) else found
-
-
-def _rebased(node: Any) -> Any:
-    """The same schema one level down: references into the document go through `#/$defs/root`."""
-    if isinstance(node, Mapping):
-        return {
-            key: f"#/$defs/root{value[1:]}"
-            if key == "$ref" and isinstance(value, str) and value.startswith("#")
-            else _rebased(value)
-            for key, value in node.items()
-        }
-    return [_rebased(item) for item in node] if isinstance(node, list) else node

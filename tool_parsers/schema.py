@@ -71,6 +71,10 @@ class Schema:
         """The document that references lead into."""
         return self._root
 
+    def resolve(self, node: Mapping[str, Any]) -> Schema:
+        """What a node's `$ref` refers to."""
+        return self._alternatives([self._resolve(node.get("$ref"))])
+
     @property
     def members(self) -> dict[str, bool]:
         """The declared members, in order; whether each is required."""

@@ -1,23 +1,28 @@
 """The grammar of formats that wrap raw values in tags: which name may come next, and what each value may be."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
 from tool_parsers.arguments import CONTAINERS
-from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern, value_schema
-from tool_parsers.json_text import JsonScanner, Scan, write_json
+from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern
+from tool_parsers.grammar_values import (
+    ANY_TEXT,
+    alternatives,
+    is_free_text,
+    json_kinds,
+    json_schema,
+    kinds_of,
+    scalars,
+)
+from tool_parsers.json_text import JsonScanner, Scan
 from tool_parsers.schema import Schema, Types
 
 _LONGEST = 64
 """No tag that matters inside a value begins further back than this without being whole."""
 _GAP = re.compile(r"[ \t\r\n]*")
-_INTEGER = r"-?(0|[1-9][0-9]*)(\.0+)?([eE]\+?[0-9]{1,3})?"
-_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]{1,3})?"
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
 class Place(Enum):
@@ -139,6 +144,9 @@ class TagGrammar(CallGrammar):
     def quotable(self, marker: str) -> bool:
         return self.place is Place.VALUE and self._inside.quotable(marker)
 
+    def banned(self, marker: str) -> bool:
+        return self.place is Place.VALUE and not self.loose and not self._inside.quotable(marker)
+
     def quote(self, marker: str) -> None:
         self.text = ""
         if self._inside.proves_end(marker):
@@ -166,7 +174,7 @@ class TagGrammar(CallGrammar):
                 body = f"/{GAP}</ {self._next(lark, self._done, deep=True)}"
             case Place.VALUE:
                 after = self._next(lark, self._done | {self._key}, deep=False)
-                body = f"{self._value(lark, self._key, ahead=False)} {after}"
+                body = f"{self._value(lark, self._key)} {after}"
             case Place.AFTER:
                 more = "" if self.calls.single else f" | {self._heads(lark)}"
                 body = lark.rule(f"/{GAP}/ {self.spell(self.syntax.close)} {ANY}{more}")
@@ -202,7 +210,7 @@ class TagGrammar(CallGrammar):
         if self._tool.open:
             options.append(f"/{self._parameter(_anything(members))}/ {ANY}")
         options += [
-            f"/{self._parameter(_quoted([name]))}/ {self._value(lark, name, ahead=True)} {ANY}"
+            f"/{self._parameter(_quoted([name]))}/ {self._value(lark, name)} {ANY}"
             for name in left
             if name not in plain
         ]
@@ -213,42 +221,21 @@ class TagGrammar(CallGrammar):
     def _parameter(self, names: str) -> str:
         return self.syntax.parameter.replace("%s", names).removeprefix("<")
 
-    def _value(self, lark: Lark, key: str, *, ahead: bool) -> str:
-        """A value with its closing tag and the "<" behind it; `ahead`: as much of it as a token could reach."""
+    def _value(self, lark: Lark, key: str) -> str:
+        """A value with its closing tag and the "<" behind it."""
         end = f"{pattern(self.syntax.parameter_end)}[ \\t\\r\\n]*<"
         schema = self._tool.property(key)
-        whole = value_schema(schema)
-        free = lark.rule(f"/(?s:.*){end}/", "[lazy]")
-        if whole is None or not schema.types.kinds:
-            return free
-        options = list(self._options(lark, schema, whole, end))
-        return lark.rule(" | ".join(dict.fromkeys(options)) or free)
-
-    def _options(self, lark: Lark, schema: Schema, whole: Mapping[str, Any], end: str) -> Iterator[str]:
-        members = _members_of(whole)
-        if members is not None:
-            for member in members:
-                text = pattern(member) if isinstance(member, str) else f"{GAP}{pattern(write_json(member))}{GAP}"
-                yield f"/{text}{end}/"
-            return
-        kinds = schema.types.kinds
-        bounded = any(bound in json.dumps(whole) for bound in _BOUNDS)
-        for kind in kinds:
-            match kind:
-                case "string":
-                    yield lark.rule(f"/(?s:.*){end}/", "[lazy]")
-                case "integer" if not bounded:
-                    yield f"/{GAP}{_INTEGER}{GAP}{end}/"
-                case "number" if not bounded:
-                    yield f"/{GAP}{_NUMBER}{GAP}{end}/"
-                case "boolean":
-                    yield f"/{GAP}(true|false){GAP}{end}/"
-                case "null":
-                    yield f"/{GAP}null{GAP}{end}/"
-                case _:
-                    inner = {**whole, "type": kind} if kind in kinds and "$ref" not in whole else whole
-                    json_rule = lark.rule(f"%json {json.dumps(inner, ensure_ascii=False)}")
-                    yield f"/{GAP}/ {json_rule} /{GAP}{end}/"
+        free = lark.rule(f"/{ANY_TEXT}{end}/", "[lazy]")
+        options: list[str] = []
+        for plain in alternatives(schema) or [{}]:
+            kinds = kinds_of(plain, schema.root)
+            if is_free_text(plain) and (not kinds or "string" in kinds):
+                options.append(free)
+            options += (f"/{text}{end}/" for text in scalars(plain, schema))
+            for kind in json_kinds(plain, schema.root):
+                inner = lark.rule(f"%json {json_schema({**plain, 'type': kind}, schema.root)}")
+                options.append(f"/{GAP}/ {inner} /{GAP}{end}/")
+        return lark.rule(" | ".join(dict.fromkeys(options)))
 
 
 class _Inside:
@@ -342,17 +329,11 @@ class _Inside:
 
 def _is_free(schema: Schema) -> bool:
     """Whether a value may be any text."""
-    whole = value_schema(schema)
-    if whole is None or not schema.types.kinds:
+    try:
+        plains = alternatives(schema) or [{}]
+    except ValueError:
         return True
-    return "string" in schema.types.kinds and _members_of(whole) is None
-
-
-def _members_of(schema: Mapping[str, Any]) -> list[Any] | None:
-    """The values that an `enum` or `const` lists."""
-    if isinstance(schema.get("enum"), list):
-        return list(schema["enum"])
-    return [schema["const"]] if "const" in schema else None
+    return any(is_free_text(plain) and "string" in (kinds_of(plain, schema.root) or ("string",)) for plain in plains)
 
 
 def _quoted(names: Sequence[str]) -> str:

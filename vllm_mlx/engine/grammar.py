@@ -254,8 +254,10 @@ class ToolCalls:
             return self._of_text(thinking=thinking)
         bits = self._words.bits(self._matcher)
         permit(bits, self._stop_ids, allowed=False)
-        quotable = [token for token, marker in self._words.markers.items() if calls.quotable(marker)]
-        permit(bits, quotable, allowed=True)
+        markers = self._words.markers.items()
+        permit(bits, [token for token, marker in markers if calls.quotable(marker)], allowed=True)
+        if self._matcher is None:
+            permit(bits, [token for token, marker in markers if calls.banned(marker)], allowed=False)
         return bits
 
     def _of_text(self, *, thinking: bool) -> Bits | None:

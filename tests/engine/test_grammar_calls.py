@@ -1,0 +1,228 @@
+"""Calls under a grammar, in every format: what is drawn from it is valid, and it draws all that is valid."""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer
+
+import tool_parsers
+from vllm_mlx.chat.reply import fold
+from vllm_mlx.engine.grammar import Grammars
+from vllm_mlx.engine.protocol import ToolGrammar
+
+CASES = Path(__file__).parent.parent / "cases"
+FORMATS = {
+    "minimax_m2": (
+        "m2*.jsonl",
+        ["<minimax:tool_call>", "</minimax:tool_call>"],
+        ["</parameter>\n</invoke>\n</minimax:tool_call>"],
+    ),
+}
+"""Case files, the tokens of its own that a format has, and what ends things."""
+
+
+REQUESTS = int(os.environ.get("GRAMMAR_REQUESTS", "24"))
+
+REASONS = {
+    "prose inside a block": "m2-013 m2-more-010 m2-more-112",
+    "a number in a spelling that JSON lacks": "m2-064 m2-076 m2-077 m2-more-100 m2-more-102",
+    "another spelling of a word": "m2-110 m2-more-096",
+    "control characters or needless escapes in JSON": "m2-088 m2-more-106 m2-more-107",
+    "an empty text for a list": "m2-094",
+    "a parameter that is not declared or comes again": "m2-123 m2-126 m2-156 m2-more-026",
+    "an end tag is missing": "m2-136 m2-more-012 m2-more-014 m2-more-015 m2-more-034 m2-more-035",
+    "a stray tag, or one that is none": "m2-more-009 m2-more-011 m2-more-013 m2-more-016 m2-more-019 m2-more-118",
+    "a turn token": "m2-more-122 m2-more-124",
+}
+"""What the parsers read, and the grammar keeps a model from writing: the calls are repaired there."""
+
+
+class Words:
+    """The built-in model's vocabulary with the tokens of a format, and what may come next in it."""
+
+    def __init__(self, demo: Path, folder: Path, format: str) -> None:
+        tokenizer = Tokenizer.from_file(str(demo / "tokenizer.json"))
+        tokenizer.add_tokens([AddedToken(text, normalized=False) for text in FORMATS[format][1]])
+        tokenizer.add_special_tokens([AddedToken("<end>", normalized=False)])
+        tokenizer.save(str(folder / "tokenizer.json"))
+        self.format = format
+        self.tokenizer = tokenizer
+        self.size = tokenizer.get_vocab_size()
+        self.end = tokenizer.token_to_id("<end>")
+        ends = [*FORMATS[format][2], '"', "}", "]", "1", "true", "null"]
+        self.likely = [token for text in ends for token in tokenizer.encode(text).ids] + [self.end]
+        self.grammars = Grammars(folder, self.size)
+
+    def constraint(self, tools, **fields):
+        names = fields.pop("names", [tool["function"]["name"] for tool in tools])
+        grammar = ToolGrammar(self.format, json.dumps(tools), names, **fields)
+        return self.grammars.prepare(grammar, [self.end]).result()
+
+    def allowed(self, constraint, *, thinking=False):
+        """A bool an id."""
+        bits = constraint.allowed(thinking=thinking)
+        return np.ones(self.size, bool) if bits is None else np.unpackbits(bits, bitorder="little")[: self.size] > 0
+
+    def refused(self, constraint, text, *, thinking=False):
+        """Writes `text` token by token; what stands before the first token that is not allowed, and the token."""
+        written = []
+        for token in self.tokenizer.encode(text).ids:
+            if not self.allowed(constraint, thinking=thinking)[token]:
+                return self.tokenizer.decode(written, skip_special_tokens=False), self.tokenizer.id_to_token(token)
+            constraint.accept(token, thinking=thinking)
+            written.append(token)
+        return None
+
+    def calls(self, text, tools):
+        parser = tool_parsers.get(self.format)(tools)
+        return fold([*parser.feed(text), *parser.finish()])
+
+
+@pytest.fixture(scope="session", params=FORMATS)
+def words(request, demo_folder, tmp_path_factory):
+    return Words(demo_folder, tmp_path_factory.mktemp(request.param), request.param)
+
+
+def schema_of(tools, name):
+    return next((t["function"].get("parameters") or {} for t in tools if t["function"]["name"] == name), None)
+
+
+def is_valid(call, tools):
+    schema = schema_of(tools, call.name)
+    if schema is None:
+        return False
+    try:
+        jsonschema.validate(json.loads(call.arguments), schema)
+    except (jsonschema.ValidationError, jsonschema.SchemaError):
+        return False
+    return True
+
+
+def cases_of(format):
+    """Texts that are calls of declared tools, and nothing but text before them."""
+    for file in sorted(CASES.glob(FORMATS[format][0])):
+        for line in file.read_text(encoding="utf-8").strip().split("\n"):
+            case = json.loads(line)
+            if case["tools"] and case["expect"]["tool_calls"]:
+                yield case
+
+
+def test_what_is_a_valid_call_is_accepted_token_by_token(words):
+    refused = {}
+    for case in cases_of(words.format):
+        reply = words.calls(case["text"], case["tools"])
+        if reply.aborted or not all(is_valid(call, case["tools"]) for call in reply.tool_calls):
+            continue
+        if found := words.refused(words.constraint(case["tools"]), case["text"]):
+            refused[case["id"]] = found
+    listed = {id for ids in REASONS.values() for id in ids.split()}
+    assert refused.keys() <= listed, {id: refused[id] for id in refused.keys() - listed}
+
+
+def parameters(properties, required=(), **more):
+    return {"type": "object", "properties": properties, "required": list(required), **more}
+
+
+def function(name, *schema, **fields):
+    return {"type": "function", "function": {"name": name, "parameters": parameters(*schema, **fields)}}
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "ping"}},
+    function("no-parameters", {}, additionalProperties=False),
+    function("write_file", {"path": {"type": "string"}, "content": {"type": "string"}}, ["path", "content"]),
+    function(
+        "ns.edit-file",
+        {
+            "mode": {"enum": ["åland", "数据", "x y", 3, None]},
+            "n": {"type": "integer"},
+            "x": {"type": "number", "minimum": 0, "maximum": 10},
+            "on": {"type": ["boolean", "null"]},
+            "id": {"type": "string", "pattern": "^[a-f]{3}-[0-9]+$"},
+            "short": {"type": "string", "minLength": 2, "maxLength": 5},
+        },
+        ["mode", "n", "on"],
+        additionalProperties=False,
+    ),
+    function(
+        "deep",
+        {
+            "a": {
+                "type": "object",
+                "properties": {
+                    "list": {"type": "array", "items": {"type": "number"}, "minItems": 1},
+                    "b": {"$ref": "#/$defs/b"},
+                    "flag": {"type": "boolean"},
+                },
+                "required": ["list"],
+                "additionalProperties": False,
+            },
+            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "rows": {"type": "array", "items": {"type": "object", "properties": {"k": {"const": "v"}}}},
+            "either": {
+                "anyOf": [
+                    {"type": "object", "properties": {"t": {"const": "p"}, "p": {"type": "string"}}, "required": ["t"]},
+                    {"type": "object", "properties": {"t": {"const": "q"}, "q": {"type": "null"}}, "required": ["t"]},
+                    {"type": "integer"},
+                ]
+            },
+        },
+        ["a"],
+        **{
+            "$defs": {"b": {"anyOf": [{"type": "string"}, {"type": "null"}, {"$ref": "#/$defs/c"}]}, "c": {"enum": [1]}}
+        },
+    ),
+]
+
+
+def drawn(words, constraint, seed, count=400):
+    """A text of random tokens, those of the format's markup more likely: (text, whether it came to its end)."""
+    draw = np.random.default_rng(seed)
+    logits = draw.normal(0, 2, words.size)
+    likely = np.zeros(words.size, bool)
+    likely[words.likely] = True
+    bias = draw.uniform(0.1, 0.6)
+    ids = []
+    for _ in range(count):
+        allowed = words.allowed(constraint)
+        assert allowed.any(), words.tokenizer.decode(ids, skip_special_tokens=False)
+        if (allowed & likely).any() and draw.random() < bias:
+            allowed &= likely
+        weights = np.where(allowed, np.exp(logits + draw.normal(0, 1, words.size)), 0)
+        token = int(draw.choice(words.size, p=weights / weights.sum()))
+        if token == words.end:
+            return words.tokenizer.decode(ids, skip_special_tokens=False), True
+        constraint.accept(token, thinking=False)
+        ids.append(token)
+    return words.tokenizer.decode(ids, skip_special_tokens=False), False
+
+
+def check(words, tools, seed, count=400, **fields):
+    """One reply that must begin with a call: what became of it, once all that it holds was found valid."""
+    text, ended = drawn(words, words.constraint(tools, required=True, **fields), seed, count)
+    reply = words.calls(text, tools)
+    for call in reply.tool_calls:
+        assert is_valid(call, tools), (seed, call, text)
+    if ended:
+        assert reply.tool_calls, (seed, text)
+        assert not reply.aborted, (seed, text)
+        assert not (reply.content or "").strip(), (seed, text)
+    return Counter(whole=ended, cut=not ended, calls=len(reply.tool_calls))
+
+
+def test_random_calls_are_valid(words):
+    found = sum((check(words, TOOLS, seed) for seed in range(REQUESTS)), Counter())
+    print(words.format, found)
+    assert found["whole"] > REQUESTS / 4
+
+
+def test_a_named_tool_is_called_once(words):
+    for seed in range(8):
+        text, ended = drawn(words, words.constraint(TOOLS, required=True, names=["ns.edit-file"], single=True), seed)
+        names = [call.name for call in words.calls(text, TOOLS).tool_calls]
+        assert names == ["ns.edit-file"] * ended, text
