@@ -125,7 +125,8 @@ class Core:
         while sequence := self._scheduler.admit(self._gate):
             self._admit(sequence)
         flight = self._decoder.take()
-        if flight and any(row.sequence.must_wait for row in self._decoder.rows):
+        # A first token is sent before the next step is built: whoever waits for it has waited long enough.
+        if flight and any(row.sequence.must_wait or row.sequence.is_first for row in self._decoder.rows):
             self._deliver(flight)
             flight = None
         self._launch(flight)

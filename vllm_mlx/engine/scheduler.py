@@ -61,6 +61,11 @@ class Sequence:
         return self.phase is Phase.DECODE and self.launched < self.submit.max_tokens
 
     @property
+    def is_first(self) -> bool:
+        """Whether its first token is on its way."""
+        return self.launched > 0 and not self.reported
+
+    @property
     def must_wait(self) -> bool:
         """Whether the next step depends on a token that has not been read: the thought's budget ends here."""
         thinking = self.submit.thinking
