@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tool_parsers.json_text import read_json
+from tool_parsers.json_text import Number, read_json, write_json
 from vllm_mlx.chat.conversation import Message, ToolCall
 
 
@@ -127,6 +127,39 @@ LAST_THOUGHT_IS_LEFT_OUT = Limit(
 )
 
 
+def undeclared(message: Message) -> list[Any]:
+    """Values of the parameter that no schema declares."""
+    arguments = [read_json(call.arguments) for call in message.tool_calls]
+    return [values["free"] for values in arguments if "free" in values]
+
+
+def reads_as_json(value: Any) -> bool:
+    if not isinstance(value, str) or isinstance(value, Number):
+        return False
+    try:
+        read_json(value)
+    except ValueError:
+        return False
+    return True
+
+
+UNDECLARED_JSON = Limit(
+    "nothing tells an undeclared string that reads as JSON from the JSON value: it comes back as that",
+    lambda message: any(reads_as_json(value) for value in undeclared(message)),
+    replace(FULL, tool_calls=(call('{"free":"1.0"}'),)),
+)
+UNDECLARED_TEXT = Limit(
+    "nothing tells an undeclared value of another type from its text: it comes back as text",
+    lambda message: any(not isinstance(value, str) or isinstance(value, Number) for value in undeclared(message)),
+    replace(FULL, tool_calls=(call('{"free":1.0}'),)),
+)
+NULL_IS_LEFT_OUT = Limit(
+    "the template leaves out members that are null",
+    lambda message: "null" in write_json([read_json(call.arguments) for call in message.tool_calls]),
+    replace(FULL, tool_calls=(call('{"maybe":null}'),)),
+)
+
+
 def markup(*markers: str) -> Limit:
     """Nothing is escaped in any template: a text that spells the format's markup is markup."""
     return Limit(
@@ -146,11 +179,11 @@ DSML = (*THINK, "｜DSML｜", "<｜end▁of▁sentence｜>")
 GLM = (*THINK, "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|user|>")
 KIMI = (*THINK, "<|tool_call", "<|im_end|>")
 
-LIMITS_M2 = (markup(*M2), BLANK_CONTENT, BLANK_THOUGHT, NO_THOUGHT_LOSES_PREFIX)
-LIMITS_M3 = (markup(*M3), BLANK_CONTENT, BLANK_THOUGHT)
+LIMITS_M2 = (markup(*M2), BLANK_CONTENT, BLANK_THOUGHT, NO_THOUGHT_LOSES_PREFIX, UNDECLARED_JSON)
+LIMITS_M3 = (markup(*M3), BLANK_CONTENT, BLANK_THOUGHT, UNDECLARED_TEXT, NULL_IS_LEFT_OUT)
 LIMITS_QWEN = (markup(*QWEN), BLANK_CONTENT, BLANK_THOUGHT, LINES_OF_CONTENT)
-LIMITS_CODER = (markup(*CODER), STRIPPED_CONTENT)
-LIMITS_GLM = (markup(*GLM), STRIPPED_CONTENT, STRIPPED_THOUGHT)
+LIMITS_CODER = (markup(*CODER), STRIPPED_CONTENT, UNDECLARED_TEXT)
+LIMITS_GLM = (markup(*GLM), STRIPPED_CONTENT, UNDECLARED_TEXT)
 
 SETTINGS = [
     Setting("MiniMax-M2.5", "minimax_m2", {}, LIMITS_M2),
@@ -163,8 +196,8 @@ SETTINGS = [
     Setting("Qwen3.5-4B", "qwen35", {"enable_thinking": False}, (*LIMITS_CODER, THOUGHT_LOSES_PREFIX)),
     Setting("DeepSeek-V4", "deepseek_v4", {"thinking": True}, (markup(*DSML), BLANK_CONTENT, BLANK_THOUGHT)),
     Setting("DeepSeek-V4", "deepseek_v4", {"thinking": False}, (markup(*DSML), BLANK_CONTENT, THOUGHT_IS_LEFT_OUT)),
-    Setting("GLM-4.7-Flash", "glm47", {}, (*LIMITS_GLM, NO_THOUGHT_LOSES_PREFIX)),
-    Setting("GLM-4.7-Flash", "glm47", {"enable_thinking": False}, (*LIMITS_GLM[:2], THOUGHT_LOSES_PREFIX)),
+    Setting("GLM-4.7-Flash", "glm47", {}, (*LIMITS_GLM, STRIPPED_THOUGHT, NO_THOUGHT_LOSES_PREFIX)),
+    Setting("GLM-4.7-Flash", "glm47", {"enable_thinking": False}, (*LIMITS_GLM, THOUGHT_LOSES_PREFIX)),
     Setting("Kimi-K2.5", "kimi_k2", {}, (markup(*KIMI), BLANK_CONTENT, BLANK_THOUGHT, LAST_THOUGHT_IS_LEFT_OUT)),
     Setting("Kimi-K2.5", "kimi_k2", {"thinking": False}, (markup(*KIMI), BLANK_CONTENT, THOUGHT_IS_LEFT_OUT)),
 ]

@@ -32,6 +32,7 @@ EDIT: dict[str, Any] = {
         "y": {"type": "number"},
         "x": {"type": "integer"},
         "flag": {"type": "boolean"},
+        "maybe": {"type": ["integer", "null"]},
         "items": {"type": "array", "items": {"type": "string"}},
         "grid": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
         "options": OBJECT,
@@ -114,11 +115,16 @@ WHOLE = ["0", "-3", "42", "98765432109876543210"]
 prose = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
 numbers = st.sampled_from(NUMBERS).map(Number)
 whole = st.sampled_from(WHOLE).map(Number)
-VALUES = {
+scalars = st.none() | st.booleans() | numbers | prose | st.sampled_from(["true", "None", "1.0", "[1]", '{"a":1}'])
+VALUES: dict[str, st.SearchStrategy[Any]] = {
     "path": prose,
     "y": numbers,
     "x": whole,
     "flag": st.booleans(),
+    "maybe": st.none() | whole,
+    "free": scalars
+    | st.lists(scalars, max_size=2)
+    | st.dictionaries(st.sampled_from(["k", "item"]), scalars, max_size=2),
     "items": st.lists(prose, max_size=3),
     "grid": st.lists(st.lists(numbers, max_size=2), max_size=2),
     "options": st.fixed_dictionaries(
@@ -139,7 +145,7 @@ def calls(draw: st.DrawFn) -> tuple[ToolCall, ...]:
 messages = st.builds(Message, st.just("assistant"), prose, prose | st.none(), calls())
 
 
-@settings(max_examples=50, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=30, suppress_health_check=list(HealthCheck), deadline=None)
 @given(message=messages)
 def test_any_message_comes_back(model: ChatModel, setting: Setting, message: Message) -> None:
     assume(expressible(setting, message))
