@@ -12,7 +12,13 @@ class Running:
     def __init__(self, args: tuple[str, ...], environ: dict[str, str]) -> None:
         command = [sys.executable, "-m", "vllm_mlx.cli", *args]
         self.process = subprocess.Popen(
-            command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+            command,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
         )
         self._errors: list[str] = []
         self._reader = threading.Thread(target=self._read_errors, daemon=True)

@@ -114,13 +114,20 @@ def test_under_a_root_path(start: Start) -> None:
     assert httpx2.get(f"{origin}/models/m3/health", headers={"x-api-key": "secret"}).status_code == 404
 
 
+@pytest.mark.parametrize("group", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_everything_cleanly(start: Start, number: signal.Signals) -> None:
+def test_a_signal_ends_everything_cleanly(start: Start, number: signal.Signals, group: bool) -> None:
     server = start("serve", "demo", "--port", "0")
     children = _children(server.process.pid)
     assert children
-    assert server.end(number) == 0
+    if group:  # what a terminal does
+        os.killpg(server.process.pid, number)
+    else:
+        server.process.send_signal(number)
+    assert server.process.wait(20) == 0
+    server.end()
     assert "Traceback" not in server.errors
+    assert "ERROR" not in server.errors
     assert not any(_alive(pid) for pid in children)
 
 

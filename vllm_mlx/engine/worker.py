@@ -90,8 +90,9 @@ def _patience(core: "Core") -> float | None:
 
 
 def main() -> None:
-    # Ctrl-C ends the API process; this one follows when the socket closes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A signal to the whole group ends the API process; this one follows when the socket closes.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     connection = socket.socket(fileno=int(sys.argv[1]))
     try:
         serve(Channel(connection))
