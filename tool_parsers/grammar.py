@@ -46,6 +46,14 @@ class Lark:
             self._rules.append(f"{name}{attributes}: {body}")
         return self._names[key]
 
+    def terminal(self, pattern: str, but: str) -> str:
+        """The name of a terminal: what the one regular expression matches and the other does not."""
+        key = f"{pattern} ~ {but}"
+        if key not in self._names:
+            name = self._names[key] = f"T{len(self._names)}"
+            self._rules.append(f"{name}: /{pattern}/ & ~/{but}/")
+        return self._names[key]
+
     def text(self, start: str) -> str:
         """The whole grammar."""
         return "\n".join(["%llguidance {}", f"start: {start}", *self._rules, ""])

@@ -14,8 +14,9 @@ Plain = Mapping[str, Any]
 """A JSON Schema without references and combinators."""
 
 ANY_TEXT = r"(?s:.*)"
-INTEGER = r"-?(0|[1-9][0-9]*)(\.0+)?([eE]\+?[0-9]{1,3})?"
-NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]{1,3})?"
+INTEGER = r"-?(0|[1-9][0-9]{0,199})(\.0+)?([eE]\+?[0-9]{1,2})?"
+NUMBER = r"-?(0|[1-9][0-9]{0,199})(\.[0-9]+)?([eE][+\-]?[0-9]{1,2})?"
+"""Bounded, so that no reader of floats finds an infinite one."""
 
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _LENGTHS = ("minLength", "maxLength", "pattern")

@@ -21,14 +21,16 @@ value is text. The template writes no layout but a newline after some tags outsi
 
 import re
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tool_parsers.arguments import WHITESPACE
-from tool_parsers.base import Call, Grammar, ToolParser, Verdict
+from tool_parsers.base import Call, Grammar, ToolParser, ToolSchema, Verdict
 from tool_parsers.events import BlockEnd, BlockStart, Malformed, ParserEvent
+from tool_parsers.grammar import CallGrammar, Calls, Spell
 from tool_parsers.minimax_m2 import NAMESPACE as NS
+from tool_parsers.minimax_m3_grammar import M3Grammar
 from tool_parsers.minimax_m3_value import Element, Parameters
 from tool_parsers.scan import LONGEST_GAP, Lines, Markers, Source
 
@@ -124,6 +126,10 @@ class MinimaxM3(ToolParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return NS in template
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return M3Grammar(tools, calls, spell)
 
     def judge(self, text: str, lines: Lines, *, ended: bool) -> Verdict | None:
         """A call begins here if the whole header of a declared tool follows, or the text ends before it could."""

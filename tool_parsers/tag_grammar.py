@@ -186,7 +186,7 @@ class TagGrammar(CallGrammar):
         for name in self.calls.names:
             schema = self.schemas.get(name, Schema([], None))
             groups.setdefault(self._first(schema), []).append(name)
-        tags = (f"/{GAP}{self.syntax.invoke.replace('%s', _quoted(names))}/ {first}" for first, names in groups.items())
+        tags = (f"/{GAP}{self.syntax.invoke.replace('%s', quoted(names))}/ {first}" for first, names in groups.items())
         return lark.rule(" | ".join(tags))
 
     def _first(self, schema: Schema) -> str:
@@ -206,13 +206,11 @@ class TagGrammar(CallGrammar):
         left = [name for name in members if name not in done]
         plain = [name for name in left if not deep or self._tool.property(name).types.only_string]
         if plain:
-            options.append(f"/{self._parameter(_quoted(plain))}/ {ANY}")
+            options.append(f"/{self._parameter(quoted(plain))}/ {ANY}")
         if self._tool.open:
             options.append(f"/{self._parameter(_anything(members))}/ {ANY}")
         options += [
-            f"/{self._parameter(_quoted([name]))}/ {self._value(lark, name)} {ANY}"
-            for name in left
-            if name not in plain
+            f"/{self._parameter(quoted([name]))}/ {self._value(lark, name)} {ANY}" for name in left if name not in plain
         ]
         if all(name in done for name, required in members.items() if required):
             options.append(f"{literal(self.syntax.invoke_end[1:])} {ANY}")
@@ -336,7 +334,8 @@ def _is_free(schema: Schema) -> bool:
     return any(is_free_text(plain) and "string" in (kinds_of(plain, schema.root) or ("string",)) for plain in plains)
 
 
-def _quoted(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
+    """One of several names, as an attribute's value in any of its styles: a regular expression."""
     any_of = one_of(names)
     return rf"""("[ ]?{any_of}[ ]?"|'[ ]?{any_of}[ ]?'|{any_of})"""
 
