@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from tool_parsers.arguments import WHITESPACE
 from tool_parsers.base import Grammar
-from tool_parsers.events import Malformed
+from tool_parsers.events import BlockEnd, BlockStart, Malformed
 from tool_parsers.json_text import read_json, write_json
 from tool_parsers.scan import Source
 from tool_parsers.schema import Types
@@ -99,8 +99,9 @@ class DeepseekV4(TaggedParser):
                 break
             if source.ended:
                 rest = text[source.at :]
-                known = any(rest.startswith(known) or known.startswith(rest) for known in TAGS.all)
-                length = len(rest) if known else length
+                if any(rest.startswith(known) or known.startswith(rest) for known in TAGS.all):
+                    self._events += (BlockStart(), BlockEnd())
+                    length = len(rest)
                 break
             yield
         self._events.append(Malformed(f"stray {tag}", length))

@@ -34,7 +34,7 @@ class Glm47(TaggedParser):
 
     tags: ClassVar[Tags] = Tags(invoke=(OPEN,), invoke_end=(CLOSE,), parameter=(KEY,), parameter_end=(VALUE_END,))
     value_tags: ClassVar[ValueTags] = ValueTags(
-        openers=(VALUE,),
+        openers=(f"{KEY_END}{VALUE}", f"{KEY_END}\n{VALUE}"),
         closers=(VALUE_END,),
         followers=(KEY, CLOSE, OPEN),
         wrappers=((OPEN, CLOSE),),

@@ -5,10 +5,10 @@ fail only in files about the very format, the end of the call gives the first cl
 a second chance; without any, a closing tag is missing, and the value ends there too.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from tool_parsers.arguments import CONTAINERS, WHITESPACE
+from tool_parsers.arguments import CONTAINERS
 from tool_parsers.base import Call
 from tool_parsers.json_text import JsonScanner, Scan, read_json
 from tool_parsers.scan import Markers, Source
@@ -59,12 +59,14 @@ class Value:
         return "".join(self._held)
 
     def read(self, containers: frozenset[Kind]) -> Generator[None, None, bool]:
-        """False: the text ended inside the value. `containers`: what it may be as JSON."""
+        """False: the text ended inside the value, and what may be no part of it was not sent.
+
+        `containers`: what it may be as JSON.
+        """
         if containers and (done := (yield from self._json(containers))) is not None:
             return done
         while not (yield from self._step()):
             if self._source.ended and self._source.at == len(self._source.text):
-                self._send()
                 return False
         self._send()
         return True
@@ -107,9 +109,10 @@ class Value:
         source, tags = self._source, self._tags
         hit = tags.markers.search(source.text, source.at)
         if hit is None:
-            held = len(source.text) if source.ended else tags.markers.held_from(source.text)
-            self._keep(max(0, held - source.at))
-            if not source.ended:
+            self._keep(max(0, tags.markers.held_from(source.text) - source.at))
+            if source.ended:
+                source.rest()
+            else:
                 yield
             return False
         self._keep(hit.start() - source.at)
@@ -118,8 +121,10 @@ class Value:
             return (yield from self._closer(tag))
         if tag in tags.openers:
             self._depth += yield from self._opens(tag)
-        if tag in tags.ends and not self._wrappers and (yield from self._call_ends(tag)):
-            return True
+        if tag in tags.ends and not self._wrappers:
+            proved = yield from self._call_ends(tag)
+            if proved is not False:
+                return proved is True
         self._wrappers += any(tag == opener for opener, _ in tags.wrappers)
         self._wrappers = max(0, self._wrappers - any(tag == closer for _, closer in tags.wrappers))
         self._keep(len(tag))
@@ -151,9 +156,10 @@ class Value:
         """A closer inside an open element belongs to it; one that structure follows is the end."""
         source = self._source
         after = len(closer)
-        while (end := self._structure_follows(source.at + after)) is None:
-            yield
-        end = end or (source.ended and not source.text[source.at + after :].strip(WHITESPACE))
+        end = yield from self._told(lambda: self._structure_follows(source.at + after))
+        if end is None:
+            source.rest()
+            return False
         if end and not self._depth:
             source.take(after)
             return True
@@ -162,6 +168,17 @@ class Value:
         self._depth = max(0, self._depth - 1)
         self._keep(after)
         return False
+
+    def _told(self, look: Callable[[], bool | None]) -> Generator[None, None, bool | None]:
+        """Waits until a look ahead can tell; None: the text ended before it could, and with it the call."""
+        while (answer := look()) is None:
+            yield
+        if answer or not self._source.ended:
+            return answer
+        self._source.ended = False
+        answer = look()
+        self._source.ended = True
+        return answer
 
     def _opens(self, opener: str) -> Generator[None, None, bool]:
         """Whether the opener at the place of reading is one."""
@@ -172,13 +189,14 @@ class Value:
         """Whether what stands at `at` shows that the value has ended; None: more text must tell."""
         return self._source.follows(at, *self._tags.followers)
 
-    def _call_ends(self, end: str) -> Generator[None, None, bool]:
+    def _call_ends(self, end: str) -> Generator[None, None, bool | None]:
         """The end of a call proves that the value ended before."""
         source = self._source
-        while (proved := source.follows(source.at + len(end), *self._tags.after_ends)) is None:
-            yield
+        proved = yield from self._told(lambda: source.follows(source.at + len(end), *self._tags.after_ends))
         if not proved:
-            return False
+            if proved is None:
+                source.rest()
+            return proved
         text = self.text
         if self._candidate is not None:
             closer = next(closer for closer in self._tags.closers if text.startswith(closer, self._candidate))
