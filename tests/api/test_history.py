@@ -97,3 +97,27 @@ async def test_prompts_are_made_aside(serving, chat, monkeypatch):
         await client.post("/v1/messages/count_tokens", json={"model": "demo", "messages": [USER]})
     assert len(threads) == 1
     assert threading.main_thread() not in threads
+
+
+@pytest.fixture
+def prewarmed(monkeypatch):
+    seen = []
+    monkeypatch.setattr(ReplayEngine, "prewarm", lambda _, prompt: seen.append(prompt))
+    return seen
+
+
+async def test_an_answer_is_followed_by_what_the_next_prompt_begins_with(serving, submitted, prewarmed):
+    async with serving("Hm.\n</think>\n\nHello.", "done") as client:
+        message = (await client.post(URL, json={"messages": [USER]})).json()["choices"][0]["message"]
+        history = [USER, {"role": "assistant", "content": message["content"]}, {"role": "user", "content": "And now?"}]
+        await client.post(URL, json={"messages": history})
+    coming = prewarmed[0]
+    # M2 drops the thought once the user has answered, so the prompt is not the last one and its reply.
+    assert submitted[1].prompt[: len(coming)] == coming
+    assert len(coming) > len(submitted[0].prompt) - 5
+
+
+async def test_a_call_is_followed_by_its_result_and_needs_no_prewarming(serving, prewarmed):
+    async with serving(WRITTEN) as client:
+        await client.post(URL, json={"messages": [USER], "tools": [TOOL]})
+    assert prewarmed == []

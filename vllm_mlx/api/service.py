@@ -1,6 +1,7 @@
 """What all routes share: settings, the model's text side, the engine. Turns a request into a running job."""
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -121,16 +122,24 @@ class Service:
         self.metrics.ended(turn)
         log.info("%s: %s", name, turn.summary())
         if turn.finished is not None and not turn.request.prompts:
-            self._text.submit(self._remember, turn).add_done_callback(Future.result)
+            loop = asyncio.get_running_loop()
+            self._text.submit(self._remember, turn, loop).add_done_callback(Future.result)
 
-    def _remember(self, turn: Turn) -> None:
-        """Keeps a reply's thought, and its ids, so that the prompt of the next turn begins with the ids of this one."""
+    def _remember(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
+        """Keeps a reply's thought, and its ids, so that the prompt of the next turn begins with the ids of this one.
+
+        A user may answer a reply without calls next: what the conversation will look like then can be prefilled.
+        """
         reply, conversation = turn.reply, turn.request.conversation
         calls = tuple(ToolCall(call.id or "", call.name, call.arguments) for call in reply.tool_calls)
         message = Message("assistant", reply.content or "", reasoning=reply.reasoning, tool_calls=calls)
         self.chat.remember_thought(conversation, message)
         if turn.written is not None:
             self.chat.remember(conversation, turn.prompt, message, turn.written)
+        if self.config.engine.prewarm and not calls and turn.choice == 0:
+            coming = self.chat.upcoming(conversation, message)
+            with contextlib.suppress(RuntimeError):  # The loop is closed: the server stops.
+                loop.call_soon_threadsafe(self.engine.prewarm, coming)
 
     def _check_room(self, wanted: int) -> None:
         settings = self.config.engine
