@@ -15,13 +15,15 @@ members may come in any order; arguments that come before the name wait for it.
 """
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar
 
 from tool_parsers.arguments import WHITESPACE
-from tool_parsers.base import Grammar
+from tool_parsers.base import Grammar, ToolSchema
 from tool_parsers.events import Malformed
+from tool_parsers.grammar import CallGrammar, Calls, Spell
 from tool_parsers.json_calls import JsonCall, JsonParser, parsed
+from tool_parsers.json_grammar import JsonGrammar, JsonSyntax
 from tool_parsers.json_text import Number, without_surrogates
 from tool_parsers.scan import Markers
 
@@ -30,6 +32,21 @@ CLOSE = "</tool_call>"
 
 _EXAMPLE = re.compile(r"""<tool_call>(?:\\n|\s)*\{+\\?["'](?:name|arguments)""")
 _ARGUMENTS = ("arguments", "parameters")
+
+
+class HermesGrammar(JsonGrammar):
+    """What may be written next in a block."""
+
+    trigger: ClassVar[str] = OPEN
+    syntax: ClassVar[JsonSyntax] = JsonSyntax(
+        section=(),
+        head=(
+            OPEN,
+            r'/\{[ \t\r\n]{0,9}"name"[ \t\r\n]{0,9}:[ \t\r\n]{0,9}"%s"[ \t\r\n]{0,9},[ \t\r\n]{0,9}"arguments"'
+            r"[ \t\r\n]{0,9}:[ \t\r\n]{0,9}\{",
+        ),
+        tail=(r"/\}", CLOSE),
+    )
 
 
 class Hermes(JsonParser):
@@ -45,6 +62,10 @@ class Hermes(JsonParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return _EXAMPLE.search(template) is not None
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return HermesGrammar(tools, calls, spell)
 
     def _structure(self, marker: str) -> Grammar:
         if marker == OPEN:

@@ -14,9 +14,23 @@ from collections.abc import Generator, Sequence
 from typing import ClassVar
 
 from tool_parsers.base import ToolSchema
+from tool_parsers.grammar import CallGrammar, Calls, Spell
 from tool_parsers.json_calls import SectionParser
+from tool_parsers.json_grammar import JsonGrammar, JsonSyntax
 
 _ID = re.compile(r"(?:functions\.)?(?P<name>\S.*?)(?P<number>:[0-9]+)?")
+
+
+class KimiGrammar(JsonGrammar):
+    """What may be written next in a section."""
+
+    trigger: ClassVar[str] = "<|tool_calls_section_begin|>"
+    syntax: ClassVar[JsonSyntax] = JsonSyntax(
+        section=(trigger,),
+        head=("<|tool_call_begin|>", r"/(functions\.)?%s:[0-9]{1,4}", "<|tool_call_argument_begin|>", r"/\{"),
+        tail=("<|tool_call_end|>",),
+        section_end="<|tool_calls_section_end|>",
+    )
 
 
 class KimiK2(SectionParser):
@@ -41,6 +55,10 @@ class KimiK2(SectionParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return cls.call in template
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return KimiGrammar(tools, calls, spell)
 
     def _named(self, header: str) -> Generator[None, None, tuple[str, str | None]]:
         yield from ()

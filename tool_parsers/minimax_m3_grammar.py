@@ -5,26 +5,23 @@ No regular expression matches the namespace token, so every place ends at one an
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
 from tool_parsers.arguments import WHITESPACE, coerce
 from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern
+from tool_parsers.grammar_nodes import Node, arguments_of, properties_of
 from tool_parsers.grammar_values import (
     ANY_TEXT,
     Plain,
-    alternatives,
     is_free_text,
     json_kinds,
     json_schema,
     kinds_of,
-    listed,
     scalars,
 )
-from tool_parsers.json_text import write_json
 from tool_parsers.minimax_m2 import NAMESPACE as NS
-from tool_parsers.schema import Kind, Schema
+from tool_parsers.schema import Schema
 from tool_parsers.tag_grammar import quoted
 
 _BLOCK = "tool_call"
@@ -48,124 +45,6 @@ class Place(Enum):
     AFTER = "behind an invoke"
 
 
-@dataclass(slots=True, eq=False)
-class _Open:
-    """An element that is open; the arguments of a call are one without a tag.
-
-    `plains` are the alternatives that what was written still fits; `free`: any value will do.
-    """
-
-    key: str
-    schema: Schema
-    plains: list[Plain] = field(default_factory=list)
-    free: bool = False
-    done: set[str] = field(default_factory=set)
-    items: int = 0
-    kind: Kind | None = None
-    """What it is, once it has a child."""
-
-    def of(self, kind: Kind) -> list[Plain]:
-        """The alternatives of a kind."""
-        return [plain for plain in self.plains if kind in kinds_of(plain, self.schema.root)]
-
-    def children(self) -> Iterator[tuple[str, "_Open"]]:
-        """The names of the children that may come next, and what each then is."""
-        if self.kind != "array":
-            names = dict.fromkeys(name for plain in self.of("object") for name in _properties(plain))
-            yield from ((name, self.child(name)) for name in names if name not in self.done)
-        if self.kind != "object" and any(
-            self.items < plain.get("maxItems", self.items + 1) for plain in self.of("array")
-        ):
-            yield _ITEM, self.child(_ITEM)
-
-    @property
-    def welcomes_others(self) -> bool:
-        """Whether a child may have a name that is not declared."""
-        return self.kind != "array" and any(_is_open(plain) for plain in self.of("object"))
-
-    def child(self, name: str) -> "_Open":
-        """A child of that name. Raises `ValueError` for a schema without a grammar."""
-        if self.free:
-            return _Open(name, Schema([], None), free=True)
-        objects = self.of("object") if self.kind != "array" else []
-        nodes = [_properties(plain)[name] for plain in objects if name in _properties(plain)]
-        if not nodes and any(map(_is_open, objects)):
-            more = [plain.get("additionalProperties", True) for plain in objects if _is_open(plain)]
-            nodes = [node if isinstance(node, Mapping) else {} for node in more]
-        if not nodes:
-            found = [Schema([plain], self.schema.root).item(self.items) for plain in self.of("array")]
-            nodes = [node for schema in found for node in schema.nodes]
-        return opened(name, Schema(nodes, self.schema.root))
-
-    def enter(self, name: str) -> None:
-        """A child of that name has begun."""
-        if self.free:
-            return
-        if self.kind is None:
-            mine = any(name in _properties(plain) or _is_open(plain) for plain in self.of("object"))
-            self.kind = "object" if mine else "array"
-        self.plains = self.of(self.kind)
-        if self.kind == "array":
-            self.items += 1
-            return
-        self.done.add(name)
-        self.plains = [plain for plain in self.plains if name in _properties(plain) or _is_open(plain)]
-
-    def leave(self, child: "_Open", text: str) -> None:
-        """A child has ended; `text` is all of it. Alternatives of which it is no value are out."""
-        if child.kind is None and self.kind == "object":
-            value = coerce(text, child.schema.types)
-            self.plains = [plain for plain in self.plains if self._may_be(plain, child.key, value)] or self.plains
-
-    def _may_be(self, plain: Plain, name: str, value: str) -> bool:
-        if name not in _properties(plain):
-            return True
-        lists = [listed(one) for one in alternatives(Schema([_properties(plain)[name]], self.schema.root))]
-        return not lists or any(one is None or value in map(write_json, one) for one in lists)
-
-    @property
-    def complete(self) -> bool:
-        """Whether it may end behind its children."""
-        if self.free:
-            return True
-        whole = any(self.done.issuperset(plain.get("required", ())) for plain in self.of("object"))
-        enough = any(self.items >= plain.get("minItems", 0) for plain in self.of("array"))
-        return (whole and self.kind != "array") or (enough and self.kind != "object")
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether no text and no children are a value."""
-        match coerce("", self.schema.types):
-            case "[]":
-                return any(not plain.get("minItems") for plain in self.of("array"))
-            case "{}":
-                return any(not plain.get("required") for plain in self.of("object"))
-            case value:
-                return value == "null"
-
-    @property
-    def nests(self) -> bool:
-        return self.free or bool(self.of("object") or self.of("array"))
-
-
-def opened(name: str, schema: Schema) -> _Open:
-    """An element that begins. Raises `ValueError` for a schema without a grammar."""
-    plains = alternatives(schema)
-    free = not plains or any(not kinds_of(plain, schema.root) and listed(plain) is None for plain in plains)
-    return _Open(name, schema, plains, free)
-
-
-def _properties(plain: Plain) -> Mapping[str, Any]:
-    found = plain.get("properties")
-    named = dict.fromkeys(plain.get("required", ()), True)
-    return {**named, **found} if isinstance(found, Mapping) else named
-
-
-def _is_open(plain: Plain) -> bool:
-    more = plain.get("additionalProperties")
-    return more is True or isinstance(more, Mapping) or (more is None and "properties" not in plain)
-
-
 class M3Grammar(CallGrammar):
     """Reads along with the tags and keeps the elements that are open."""
 
@@ -174,7 +53,7 @@ class M3Grammar(CallGrammar):
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Calls, spell: Spell) -> None:
         super().__init__(tools, calls, spell)
         self.place = Place.BEFORE
-        self._stack: list[_Open] = []
+        self._stack: list[Node] = []
         self._leaf = ""
         self._wrapped = False
 
@@ -232,11 +111,11 @@ class M3Grammar(CallGrammar):
         self.loose = False
         schema = self.schemas.get(name, Schema([], None))
         try:
-            plains = alternatives(schema) or [{}]
+            root = arguments_of(schema)
         except ValueError:
-            self.loose, plains = True, [{}]
-        root: list[Plain] = [{"type": "object", **plain} for plain in plains]
-        self._stack = [_Open("", schema, root, kind="object", free=self.loose)]
+            self.loose = True
+            root = Node("", schema, free=True, kind="object")
+        self._stack = [root]
 
     def _inner(self, body: str) -> None:
         here = self._stack[-1]
@@ -246,16 +125,16 @@ class M3Grammar(CallGrammar):
             self._stack.append(here_child)
         elif len(self._stack) > 1:
             self._stack.pop()
-            self._stack[-1].leave(here, self._leaf)
+            self._stack[-1].leave(here, coerce(self._leaf, here.schema.types))
         else:
             self.made += 1
             self._stack = []
             self.place = Place.AFTER if self._wrapped else Place.BEFORE
             self.over = not self._wrapped
 
-    def _child(self, name: str) -> _Open:
+    def _child(self, name: str) -> Node:
         if self.loose:
-            return _Open(name, Schema([], None), free=True)
+            return Node(name, Schema([], None), free=True)
         return self._stack[-1].child(name)
 
     def loosen(self) -> None:
@@ -309,7 +188,7 @@ class M3Grammar(CallGrammar):
             close = f"/{_tag(pattern(here.key), closes=True)}{GAP}/ {ns} {ANY}"
         inner = [f"/{_tag(pattern(name))}/ {self._content(lark, child)}" for name, child in here.children()]
         if here.free or here.welcomes_others:
-            names = one_of([_BLOCK, "invoke", *(name for plain in here.plains for name in _properties(plain))])
+            names = one_of([_BLOCK, "invoke", *(name for plain in here.plains for name in properties_of(plain))])
             other = lark.terminal(_tag(_OTHER), _tag(names))
             inner.append(f"{other} {self._content(lark, here.child(''))}")
         options = []
@@ -323,14 +202,14 @@ class M3Grammar(CallGrammar):
             options.append(f"/{lead}/ {ns} {lark.rule(' | '.join(inner))}")
         return lark.rule(" | ".join(options))
 
-    def _content(self, lark: Lark, child: _Open) -> str:
+    def _content(self, lark: Lark, child: Node) -> str:
         """The value behind an opening tag, as far as the next namespace token."""
         texts = [] if child.free else list(self._texts(lark, child))
         if child.nests:
             texts.append(f"/{ANY_TEXT if child.free else GAP}/")
         return f"{lark.rule(' | '.join(dict.fromkeys(texts)))} {self.spell(NS)} {ANY}"
 
-    def _texts(self, lark: Lark, element: _Open) -> Iterator[str]:
+    def _texts(self, lark: Lark, element: Node) -> Iterator[str]:
         """The texts that are a value by themselves."""
         root = element.schema.root
         for plain in element.plains:
@@ -353,5 +232,5 @@ def _is_text_kind(plain: Plain, root: Any) -> bool:
     return is_free_text(plain) and "string" in kinds_of(plain, root)
 
 
-def _takes_text(element: _Open) -> bool:
+def _takes_text(element: Node) -> bool:
     return element.free or any(_is_text_kind(plain, element.schema.root) for plain in element.plains)

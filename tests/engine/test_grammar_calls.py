@@ -24,6 +24,18 @@ FORMATS = {
         ["</parameter>\n</invoke>\n</minimax:tool_call>"],
     ),
     "minimax_m3": ("m3*.jsonl", [NS], [f"{NS}</invoke>{NS}</tool_call>{NS}</item>"]),
+    "hermes": ("qwen3.jsonl", ["<tool_call>", "</tool_call>"], ["}}</tool_call>"]),
+    "kimi_k2": (
+        "kimi_k2.jsonl",
+        [
+            "<|tool_calls_section_begin|>",
+            "<|tool_call_begin|>",
+            "<|tool_call_argument_begin|>",
+            "<|tool_call_end|>",
+            "<|tool_calls_section_end|>",
+        ],
+        ["}<|tool_call_end|><|tool_calls_section_end|>"],
+    ),
 }
 """Case files, the tokens of its own that a format has, and what ends things."""
 
@@ -31,24 +43,29 @@ FORMATS = {
 REQUESTS = int(os.environ.get("GRAMMAR_REQUESTS", "24"))
 
 REASONS = {
-    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114",
+    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114 ki-016",
     "text outside parameters": "m3-082 m3-more-032 m3-more-033 m3-more-034 m3-more-037",
     "a number in a spelling that JSON lacks": "m2-064 m2-076 m2-077 m2-more-100 m2-more-102 m3-036",
     "a number beyond what readers hold": "m2-more-104",
     "another spelling of a word": "m2-110 m2-more-096 m3-034 m3-more-086",
-    "control characters or needless escapes in JSON": "m2-088 m2-more-106 m2-more-107",
+    "control characters or needless escapes in JSON": "m2-088 m2-more-106 m2-more-107 q3-003 q3-004 ki-003",
     "members of nested JSON in another order than the schema's": "m3-051",
     "an empty text for a list": "m2-094",
     "one value for a list": "m3-056 m3-more-012 m3-more-014 m3-more-023 m3-more-029 m3-more-085 m3-more-096",
     "a list's elements under another name": "m3-049",
     "a parameter that is not declared or comes again": "m2-123 m2-126 m2-156 m2-more-026 m3-058 m3-more-001 m3-more-004"
-    " m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
+    " ki-007 ki-011 m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
     "an end tag is missing": "m2-136 m2-more-012 m2-more-014 m2-more-015 m2-more-034 m2-more-035 m3-079 m3-080"
-    " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057",
+    " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057 q3-013 ki-010",
     "the text ends inside a tag": "m3-072",
     "an opening tag is missing": "m3-more-030 m3-more-031 m3-more-036",
     "a stray tag, or one that is none": "m2-more-009 m2-more-011 m2-more-013 m2-more-016 m2-more-019 m2-more-118"
     " m3-more-044 m3-more-049 m3-more-050 m3-more-051 m3-more-052 m3-more-055 m3-more-076 m3-more-098",
+    "arguments in a string, or none at all": "q3-001 q3-002 ki-002 ki-008",
+    "members of the call that nobody knows, or in another order": "q3-005 q3-006 q3-011 q3-020",
+    "brackets too few or too many": "q3-007 q3-008",
+    "two calls in one pair of tags": "q3-012",
+    "a call without a number": "ki-006",
     "a turn token": "m2-more-122 m2-more-124 m3-more-075",
 }
 """What the parsers read, and the grammar keeps a model from writing: the calls are repaired there."""

@@ -237,6 +237,8 @@ class ToolCalls:
         self._trigger = words.ids.get(calls.trigger)
         self._armed = False
         self._lost = False
+        self._idle = False
+        """Calls are made and no other has begun: the reply may end."""
         self._written = ""
         """The answer so far, where it has a form."""
         self._matcher: LLMatcher | None = None
@@ -248,12 +250,13 @@ class ToolCalls:
         calls = self._calls
         if self._lost:
             return None
-        if self._required and not thinking and not self._armed and not calls.made:
+        if self._required and not thinking and not self._armed and not (calls.made and calls.calls.single):
             self._arm()
+            self._idle = calls.made > 0
         if not self._armed:
             return self._of_text(thinking=thinking)
         bits = self._words.bits(self._matcher)
-        permit(bits, self._stop_ids, allowed=False)
+        permit(bits, self._stop_ids, allowed=self._idle)
         markers = self._words.markers.items()
         permit(bits, [token for token, marker in markers if calls.quotable(marker)], allowed=True)
         if self._matcher is None:
@@ -272,7 +275,7 @@ class ToolCalls:
     @property
     def _must_end(self) -> bool:
         """The calls that were asked for are made."""
-        return self._calls.made > 0 and (self._required or self._calls.calls.single)
+        return self._calls.made > 0 and self._calls.calls.single
 
     def _only_stops(self) -> Bits:
         bits = np.zeros(self._words.bytes, np.uint8)
@@ -331,6 +334,7 @@ class ToolCalls:
 
     def _follow(self, token: int, text: str) -> None:
         calls = self._calls
+        self._idle = self._idle and not text.strip()
         marker = self._words.markers.get(token)
         if marker is not None and calls.quotable(marker):
             calls.quote(marker)
