@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tool_parsers.arguments import coerce
@@ -29,7 +30,19 @@ _BEYOND = frozenset(
         *("minProperties", "maxProperties", "unevaluatedProperties", "unevaluatedItems"),
     )
 )
+_PYTHON = {"true": "True", "false": "False", "null": "None"}
 _DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a format writes scalars: what may stand around a text, and whether words may be Python's."""
+
+    around: str = ""
+    python: bool = False
+
+
+PLAIN = Style()
 
 
 def alternatives(schema: Schema) -> list[Plain]:
@@ -128,7 +141,7 @@ def _has_branches(text: str) -> bool:
     return False
 
 
-def scalars(plain: Plain, schema: Schema) -> Iterator[str]:
+def scalars(plain: Plain, schema: Schema, style: Style = PLAIN) -> Iterator[str]:
     """Regular expressions for the texts of a raw value that is no object, no array and no free text.
 
     `plain` is one of the alternatives of `schema`. Where a string may be meant as well, a text is read as the kind
@@ -138,26 +151,33 @@ def scalars(plain: Plain, schema: Schema) -> Iterator[str]:
         ValueError: there is none.
     """
     order = schema.types.kinds
-    gap = "" if "string" in order else GAP
+    gap, around = style.around if "string" in order else GAP, style.around
     members = listed(plain)
     if members is not None:
         for member in members:
             text = member if type(member) is str else write_json(member)
             if coerce(text, schema.types) == write_json(member):
-                yield pattern(text) if type(member) is str else f"{gap}{pattern(text)}{gap}"
+                texts = pattern(text) if type(member) is str else f"({'|'.join(_words(text, style))})"
+                yield f"{around}{texts}{around}" if type(member) is str else f"{gap}{texts}{gap}"
         return
     for kind in kinds_of(plain, schema.root):
         if kind == "string":
             if not is_free_text(plain):
-                yield text_of(plain)
+                yield f"{around}{text_of(plain)}{around}"
         elif kind == "null":
-            yield f"{gap}null{gap}"
+            yield f"{gap}({'|'.join(_words('null', style))}){gap}"
         elif "string" in order and order.index(kind) > order.index("string"):
             continue
         elif kind == "boolean":
-            yield f"{gap}(true|false){gap}"
+            yield f"{gap}({'|'.join(word for text in ('true', 'false') for word in _words(text, style))}){gap}"
         elif kind in ("integer", "number") and not any(bound in plain for bound in _BOUNDS):
             yield f"{gap}{INTEGER if kind == 'integer' else NUMBER}{gap}"
+
+
+def _words(text: str, style: Style) -> list[str]:
+    """The spellings of a value that is no string."""
+    other = _PYTHON.get(text) if style.python else None
+    return [pattern(text), other] if other else [pattern(text)]
 
 
 def kinds_of(plain: Plain, root: Any) -> tuple[Kind, ...]:

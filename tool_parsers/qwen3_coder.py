@@ -15,9 +15,14 @@ is declared, stands at the start of a line, outside code fences, and has a body.
 """
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
-from tool_parsers.scan import Source
+from tool_parsers.base import ToolSchema
+from tool_parsers.grammar import CallGrammar, Calls, Spell
+from tool_parsers.grammar_values import Style
+from tool_parsers.scan import Lines, Source
+from tool_parsers.tag_grammar import TagGrammar, TagSyntax
 from tool_parsers.tagged import LONGEST_TAG, Head, HeadOr, PlainTagsParser, Tags
 from tool_parsers.values import ValueTags
 
@@ -29,6 +34,33 @@ PARAMETER = "<parameter="
 PARAMETER_END = "</parameter>"
 
 _NAME = re.compile(r"[^<>\n]*")
+
+
+class QwenGrammar(TagGrammar):
+    """What may be written next in a block."""
+
+    trigger: ClassVar[str] = OPEN
+    syntax: ClassVar[TagSyntax] = TagSyntax(
+        open=OPEN,
+        close=CLOSE,
+        invoke="<function=%s>",
+        invoke_end=FUNCTION_END,
+        parameter="<parameter=%s>",
+        parameter_end=PARAMETER_END,
+        parameter_start=PARAMETER,
+        inner=PARAMETER,
+        style=Style(around=r"\n?", python=True),
+        quoted=False,
+    )
+
+    def begins(self, text: str, *, thinking: bool) -> bool | None:
+        """Behind a wrapper, the beginning of a function; in a thought, its whole header with a declared name."""
+        if thinking:
+            verdict = Qwen3Coder([{"name": name} for name in self.schemas]).judge(text, Lines(), ended=False)
+            return None if verdict is None else verdict.kind == "call"
+        source = Source()
+        source.push(text[len(OPEN) :])
+        return source.follows(0, FUNCTION)
 
 
 class Qwen3Coder(PlainTagsParser):
@@ -55,6 +87,10 @@ class Qwen3Coder(PlainTagsParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return FUNCTION in template and PARAMETER in template
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return QwenGrammar(tools, calls, spell)
 
     def _read_head(self, source: Source, tag: str) -> HeadOr:
         start = source.at + len(tag)

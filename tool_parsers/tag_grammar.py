@@ -10,6 +10,8 @@ from tool_parsers.arguments import CONTAINERS
 from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern
 from tool_parsers.grammar_values import (
     ANY_TEXT,
+    PLAIN,
+    Style,
     alternatives,
     is_free_text,
     json_kinds,
@@ -22,6 +24,7 @@ from tool_parsers.schema import Schema, Types
 
 _LONGEST = 64
 """No tag that matters inside a value begins further back than this without being whole."""
+_ANY_NAME = r'"[^"<>\n]{1,64}"'
 _GAP = re.compile(r"[ \t\r\n]*")
 
 
@@ -49,6 +52,9 @@ class TagSyntax:
     """What every parameter tag begins with."""
     inner: str
     """A regular expression for what opens an element inside a value, which then must close."""
+    style: Style = PLAIN
+    quoted: bool = True
+    """Names may stand in quotes."""
     readers: tuple[re.Pattern[str], re.Pattern[str]] = field(init=False)
     """The two with any name, for Python."""
     inside: re.Pattern[str] = field(init=False)
@@ -186,8 +192,10 @@ class TagGrammar(CallGrammar):
         for name in self.calls.names:
             schema = self.schemas.get(name, Schema([], None))
             groups.setdefault(self._first(schema), []).append(name)
-        tags = (f"/{GAP}{self.syntax.invoke.replace('%s', quoted(names))}/ {first}" for first, names in groups.items())
-        return lark.rule(" | ".join(tags))
+        tags = (
+            f"/{GAP}{self.syntax.invoke.replace('%s', self._names(names))}/ {first}" for first, names in groups.items()
+        )
+        return lark.rule(" | ".join(f"/{GAP}{head}/ {first}" for head, first in heads))
 
     def _first(self, schema: Schema) -> str:
         start = self.syntax.parameter_start.removeprefix("<")
@@ -206,15 +214,20 @@ class TagGrammar(CallGrammar):
         left = [name for name in members if name not in done]
         plain = [name for name in left if not deep or self._tool.property(name).types.only_string]
         if plain:
-            options.append(f"/{self._parameter(quoted(plain))}/ {ANY}")
+            options.append(f"/{self._parameter(self._names(plain))}/ {ANY}")
         if self._tool.open:
-            options.append(f"/{self._parameter(_anything(members))}/ {ANY}")
+            options.append(f"/{self._parameter(_ANY_NAME if self.syntax.quoted else _ANY_NAME[1:-1])}/ {ANY}")
         options += [
-            f"/{self._parameter(quoted([name]))}/ {self._value(lark, name)} {ANY}" for name in left if name not in plain
+            f"/{self._parameter(self._names([name]))}/ {self._value(lark, name)} {ANY}"
+            for name in left
+            if name not in plain
         ]
         if all(name in done for name, required in members.items() if required):
             options.append(f"{literal(self.syntax.invoke_end[1:])} {ANY}")
         return lark.rule(" | ".join(options))
+
+    def _names(self, names: Sequence[str]) -> str:
+        return quoted(names) if self.syntax.quoted else one_of(names)
 
     def _parameter(self, names: str) -> str:
         return self.syntax.parameter.replace("%s", names).removeprefix("<")
@@ -229,7 +242,7 @@ class TagGrammar(CallGrammar):
             kinds = kinds_of(plain, schema.root)
             if is_free_text(plain) and (not kinds or "string" in kinds):
                 options.append(free)
-            options += (f"/{text}{end}/" for text in scalars(plain, schema))
+            options += (f"/{text}{end}/" for text in scalars(plain, schema, self.syntax.style))
             for kind in json_kinds(plain, schema.root):
                 inner = lark.rule(f"%json {json_schema({**plain, 'type': kind}, schema.root)}")
                 options.append(f"/{GAP}/ {inner} /{GAP}{end}/")
@@ -338,8 +351,3 @@ def quoted(names: Sequence[str]) -> str:
     """One of several names, as an attribute's value in any of its styles: a regular expression."""
     any_of = one_of(names)
     return rf"""("[ ]?{any_of}[ ]?"|'[ ]?{any_of}[ ]?'|{any_of})"""
-
-
-def _anything(but: Mapping[str, bool]) -> str:
-    """Any other name; those that are declared have their own place."""
-    return r'"[^"<>\n]{1,64}"'

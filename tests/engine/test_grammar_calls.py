@@ -24,6 +24,11 @@ FORMATS = {
         ["</parameter>\n</invoke>\n</minimax:tool_call>"],
     ),
     "minimax_m3": ("m3*.jsonl", [NS], [f"{NS}</invoke>{NS}</tool_call>{NS}</item>"]),
+    "qwen3_coder": (
+        "qwen3_coder.jsonl",
+        ["<tool_call>", "</tool_call>"],
+        ["\n</parameter>\n</function>\n</tool_call>"],
+    ),
     "hermes": ("qwen3.jsonl", ["<tool_call>", "</tool_call>"], ["}}</tool_call>"]),
     "kimi_k2": (
         "kimi_k2.jsonl",
@@ -43,7 +48,7 @@ FORMATS = {
 REQUESTS = int(os.environ.get("GRAMMAR_REQUESTS", "24"))
 
 REASONS = {
-    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114 ki-016",
+    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114 ki-016 qc-013",
     "text outside parameters": "m3-082 m3-more-032 m3-more-033 m3-more-034 m3-more-037",
     "a number in a spelling that JSON lacks": "m2-064 m2-076 m2-077 m2-more-100 m2-more-102 m3-036",
     "a number beyond what readers hold": "m2-more-104",
@@ -54,12 +59,12 @@ REASONS = {
     "one value for a list": "m3-056 m3-more-012 m3-more-014 m3-more-023 m3-more-029 m3-more-085 m3-more-096",
     "a list's elements under another name": "m3-049",
     "a parameter that is not declared or comes again": "m2-123 m2-126 m2-156 m2-more-026 m3-058 m3-more-001 m3-more-004"
-    " ki-007 ki-011 m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
+    " ki-007 ki-011 qc-006 qc-021 m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
     "an end tag is missing": "m2-136 m2-more-012 m2-more-014 m2-more-015 m2-more-034 m2-more-035 m3-079 m3-080"
-    " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057 q3-013 ki-010",
+    " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057 q3-013 ki-010 qc-011 qc-012",
     "the text ends inside a tag": "m3-072",
     "an opening tag is missing": "m3-more-030 m3-more-031 m3-more-036",
-    "a stray tag, or one that is none": "m2-more-009 m2-more-011 m2-more-013 m2-more-016 m2-more-019 m2-more-118"
+    "a stray tag, or one that is none": "qc-025 m2-more-009 m2-more-011 m2-more-013 m2-more-016 m2-more-019 m2-more-118"
     " m3-more-044 m3-more-049 m3-more-050 m3-more-051 m3-more-052 m3-more-055 m3-more-076 m3-more-098",
     "arguments in a string, or none at all": "q3-001 q3-002 ki-002 ki-008",
     "members of the call that nobody knows, or in another order": "q3-005 q3-006 q3-011 q3-020",
