@@ -15,7 +15,7 @@ from vllm_mlx.bench.servers import Raw, Server, closing_all, settled
 
 SAMPLED = {"temperature": 1.0, "top_p": 0.95, "top_k": 40}
 _LONG = 1500
-_TOKENS = 96
+_TOKENS = 64
 _MAIN = "vllm-mlx"
 
 Samples = dict[str, list[float]]
@@ -107,7 +107,7 @@ class _Rounds:
 
         alone = await stream_chat(server.base_url, short())
         stream = Stream(0)
-        running = asyncio.create_task(stream_chat(server.base_url, short() | {"max_tokens": 300}, stream))
+        running = asyncio.create_task(stream_chat(server.base_url, short() | {"max_tokens": 200}, stream))
         await _tokens(stream, running, 20)
         joined = await stream_chat(server.base_url, short())
         await _tokens(stream, running, len(stream.times) + 10)

@@ -20,10 +20,22 @@ class Stream:
 
     started: float
     times: list[float] = field(default_factory=list)
-    text: str = ""
+    reasoning: str = ""
+    content: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
     done: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return self.reasoning + self.content
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that the server says it did not compute."""
+        details = self.usage.get("prompt_tokens_details") or {}
+        return int(details.get("cached_tokens") or 0)
 
     @property
     def ttft(self) -> float:
@@ -88,9 +100,32 @@ def _read(line: bytes, result: Stream) -> None:
     result.usage = event.get("usage") or result.usage
     for choice in event.get("choices", ()):
         delta = choice.get("delta", {})
-        text = "".join(delta.get(name) or "" for name in ("reasoning_content", "reasoning", "content"))
-        calls = delta.get("tool_calls")
-        if text or calls:
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        content = delta.get("content") or ""
+        calls = delta.get("tool_calls") or ()
+        if reasoning or content or calls:
             result.times.append(time.perf_counter())
-            result.text += text
+        result.reasoning += reasoning
+        result.content += content
+        for call in calls:
+            _add_call(result.calls, call)
         result.finish = choice.get("finish_reason") or result.finish
+
+
+def _add_call(calls: list[dict[str, Any]], delta: dict[str, Any]) -> None:
+    while len(calls) <= delta["index"]:
+        calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+    call, function = calls[delta["index"]], delta.get("function") or {}
+    call["id"] = delta.get("id") or call["id"]
+    call["function"]["name"] += function.get("name") or ""
+    call["function"]["arguments"] += function.get("arguments") or ""
+
+
+async def post_json(url: str, body: dict[str, Any]) -> dict[str, Any] | None:
+    """The JSON answer, or None where the server has no such route."""
+    async with _posted(url, body) as (status, reader):
+        data = await reader.read()
+    if status != 200:
+        return None
+    found: dict[str, Any] = json.loads(data[data.index(b"{") : data.rindex(b"}") + 1])
+    return found

@@ -1,8 +1,12 @@
-"""`vllm-mlx bench`: what the engine costs beside raw mlx-lm."""
+"""`vllm-mlx bench`: what servers do, measured."""
 
 import asyncio
 import json
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +15,30 @@ import click
 if TYPE_CHECKING:
     from vllm_mlx.bench.engine import Results
 
+Progressed = Callable[[int, int], None]
+
 
 @click.group(short_help="Measure servers: against raw mlx-lm, under load, in agent sessions.")
 def command() -> None:
     """Measure servers."""
+    # Servers that were started are ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Progressed]:
+    """A bar on stderr; what a bench cannot do ends as a message."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from vllm_mlx.bench.http import BenchError
+
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bar:
+        task = bar.add_task("Measuring", total=None)
+        try:
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        except BenchError as error:
+            raise click.ClickException(str(error)) from error
 
 
 @command.command()
@@ -33,10 +57,7 @@ def engine(rounds: int, peers: tuple[str, ...], folder: Path | None, seed: int, 
     """Serve random models and compare with raw mlx-lm, in interleaved rounds of random order."""
     import tempfile
 
-    from rich.progress import Progress
-
     from vllm_mlx.bench.engine import measure
-    from vllm_mlx.bench.http import BenchError
 
     commands = {"vllm-mlx": f"{sys.executable} -m vllm_mlx.cli serve {{model}} --port {{port}} --log-level warning"}
     for peer in peers:
@@ -44,22 +65,10 @@ def engine(rounds: int, peers: tuple[str, ...], folder: Path | None, seed: int, 
         if not equals or "{port}" not in words:
             raise click.UsageError(f"--peer {peer}: give NAME=COMMAND with {{model}} and {{port}} in it")
         commands[name] = words
-    with tempfile.TemporaryDirectory() as temporary, Progress(transient=True, disable=as_json) as bar:
-        task = bar.add_task("Rounds", total=None)
+    with tempfile.TemporaryDirectory() as temporary, _progress(as_json) as progress:
         target = folder or Path(temporary)
         target.mkdir(parents=True, exist_ok=True)
-        try:
-            results = asyncio.run(
-                measure(
-                    commands,
-                    rounds=rounds,
-                    folder=target,
-                    seed=seed,
-                    progress=lambda done, total: bar.update(task, completed=done, total=total),
-                )
-            )
-        except BenchError as error:
-            raise click.ClickException(str(error)) from error
+        results = asyncio.run(measure(commands, rounds=rounds, folder=target, seed=seed, progress=progress))
     if as_json:
         click.echo(json.dumps(results.samples))
     else:
@@ -84,3 +93,88 @@ def _show(results: "Results") -> None:
         must = f">= {target.low:g}" if target.low is not None else f"<= {target.high:g}"
         goals.add_row(target.measure, target.over or "", f"{value:.3g}", must, "" if reached else "missed")
     console.print(goals)
+
+
+@command.command()
+@click.option("--base-url", required=True, metavar="URL", help="For example http://127.0.0.1:8000/v1")
+@click.option("--model", help="Model name; the first that the server lists by default.")
+@click.option(
+    "--concurrency", "levels", multiple=True, type=click.IntRange(1), default=(1, 2, 4, 8), show_default=True,
+    help="Clients at the same time; may be given more than once.",
+)  # fmt: skip
+@click.option("--requests", default=4, show_default=True, type=click.IntRange(1), help="Requests of each client.")
+@click.option("--words", default=100, show_default=True, type=click.IntRange(1), help="Words in a prompt.")
+@click.option("--max-tokens", default=64, show_default=True, type=click.IntRange(1), help="Tokens of a reply.")
+@click.option("--seed", default=0, show_default=True, help="Of the prompts.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write plots to this file.")
+def serve(
+    *,
+    base_url: str,
+    model: str | None,
+    levels: tuple[int, ...],
+    requests: int,
+    words: int,
+    max_tokens: int,
+    seed: int,
+    as_json: bool,
+    svg: Path | None,
+) -> None:
+    """Put rising load on any OpenAI-compatible server: TTFT, inter-token latency, throughput."""
+    from vllm_mlx.bench import load
+
+    with _progress(as_json) as progress:
+        measured = asyncio.run(
+            load.measure(
+                base_url.rstrip("/"),
+                model=model or load.first_model(base_url.rstrip("/")),
+                concurrencies=sorted(set(levels)),
+                requests=requests,
+                words=words,
+                max_tokens=max_tokens,
+                seed=seed,
+                progress=progress,
+            )
+        )
+    if svg:
+        svg.write_text(load.as_svg(measured))
+    if as_json:
+        click.echo(load.as_json(measured))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("clients", "tok/s", "requests/s", "TTFT ms p50", "p95", "p99", "ITL ms p50", "p95", "p99")
+    for level in measured:
+        figures = [value for name, value in asdict(level).items() if name != "requests"]
+        table.add_row(*(f"{figure:.4g}" for figure in figures))
+    Console().print(table)
+
+
+@command.command()
+@click.option("--base-url", required=True, metavar="URL", help="For example http://127.0.0.1:8000/v1")
+@click.option("--model", help="Model name; the first that the server lists by default.")
+@click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="Requests of a tool loop.")
+@click.option("--pause", default=3.0, show_default=True, metavar="SECONDS", help="Before the user's next message.")
+@click.option("--seed", default=0, show_default=True, help="Of everything.")
+@click.option("--json", "as_json", is_flag=True, help="Print every turn as JSON.")
+def agent(*, base_url: str, model: str | None, turns: int, pause: float, seed: int, as_json: bool) -> None:
+    """Play agent sessions with tool calls: how much of each prompt is reused, and the time to the first token."""
+    from vllm_mlx.bench import agent as sessions
+    from vllm_mlx.bench.load import first_model
+
+    url = base_url.rstrip("/")
+    with _progress(as_json) as progress:
+        played = asyncio.run(
+            sessions.play(url, model=model or first_model(url), turns=turns, pause=pause, seed=seed, progress=progress)
+        )
+    if as_json:
+        click.echo(json.dumps([asdict(turn) for turn in played]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("client", "turn", "turns", "reused / reusable", "TTFT ms, median")
+    for client, kind, count, share, ttft in sessions.summary(played):
+        table.add_row(client, kind, str(count), f"{100 * share:.2f}%", f"{ttft:.1f}")
+    Console().print(table)
