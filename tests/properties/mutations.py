@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import tool_parsers
 from vllm_mlx.chat.reply import Reply
 from vllm_mlx.cli._cases import Case, read_cases
 
@@ -17,7 +18,8 @@ PIECES = (
     *HIDDEN, "<think>", "</think>", "<mm:think>", "</mm:think>", "<minimax:tool_call>", "</minimax:tool_call>",
     '<invoke name="ping">', "</invoke>", '<parameter name="path">', "</parameter>", "<parameter", "<invoke",
     "]<]minimax[>[<tool_call>", "]<]minimax[>[</invoke>", "]<]minimax[>[<item>", "<tool_call>", "</tool_call>",
-    "<arg_key>", "</arg_value>", "<function=ping>", "</function>", "<｜DSML｜invoke", "<|tool_call_begin|>",
+    *sorted({marker for name in tool_parsers.names() for marker in tool_parsers.get(name).markers}),
+    "<function=ping>", "</function>", "<parameter=path>", "functions.ping:0", '{"name": "ping", "arguments": {', '"}}',
     "\n", "\n\n", " ", "<", ">", "]", "[", '"', "{", "}", "\\", "\r\n", "é", "🧐", "数", "```\n", "\x00",
 )  # fmt: skip
 
@@ -65,7 +67,7 @@ def check(case: Case, text: str, rng: random.Random) -> None:
     whole = case.setup.read([text])
     for pieces in cuts(text, rng):
         assert case.setup.read(pieces) == whole, pieces
-    _check_visible(whole)
+    _check_visible(whole, case)
     for call in whole.tool_calls:
         assert isinstance(json.loads(call.arguments, parse_int=str, parse_float=str), dict), call
     at = rng.randint(0, len(text))
@@ -73,6 +75,7 @@ def check(case: Case, text: str, rng: random.Random) -> None:
     assert whole.tool_calls[: len(before)] == before, (at, text[:at])
 
 
-def _check_visible(reply: Reply) -> None:
-    for hidden in HIDDEN:
+def _check_visible(reply: Reply, case: Case) -> None:
+    own = tool_parsers.get(case.setup.tool_parser).hidden if case.setup.tool_parser else ()
+    for hidden in (*HIDDEN, *own):
         assert hidden not in (reply.content or ""), hidden
