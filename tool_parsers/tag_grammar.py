@@ -192,9 +192,7 @@ class TagGrammar(CallGrammar):
         for name in self.calls.names:
             schema = self.schemas.get(name, Schema([], None))
             groups.setdefault(self._first(schema), []).append(name)
-        tags = (
-            f"/{GAP}{self.syntax.invoke.replace('%s', self._names(names))}/ {first}" for first, names in groups.items()
-        )
+        heads = [(self.syntax.invoke.replace("%s", self._names(names)), first) for first, names in groups.items()]
         return lark.rule(" | ".join(f"/{GAP}{head}/ {first}" for head, first in heads))
 
     def _first(self, schema: Schema) -> str:

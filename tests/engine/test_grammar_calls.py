@@ -59,7 +59,8 @@ REASONS = {
     "one value for a list": "m3-056 m3-more-012 m3-more-014 m3-more-023 m3-more-029 m3-more-085 m3-more-096",
     "a list's elements under another name": "m3-049",
     "a parameter that is not declared or comes again": "m2-123 m2-126 m2-156 m2-more-026 m3-058 m3-more-001 m3-more-004"
-    " ki-007 ki-011 qc-006 qc-021 m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
+    " ki-007 ki-011 qc-006 qc-021"
+    " m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
     "an end tag is missing": "m2-136 m2-more-012 m2-more-014 m2-more-015 m2-more-034 m2-more-035 m3-079 m3-080"
     " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057 q3-013 ki-010 qc-011 qc-012",
     "the text ends inside a tag": "m3-072",
