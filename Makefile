@@ -1,4 +1,4 @@
-.PHONY: demo test setup check docs lock fuzz clean
+.PHONY: demo test setup check docs lock fuzz clients agents clean
 
 demo: ## serve the built-in model on 127.0.0.1:8000; more flags in ARGS
 	@scripts/setup
@@ -24,6 +24,12 @@ fuzz: setup ## the property tests with big numbers, and five minutes of requests
 
 lock: ## write the lock files again from pyproject.toml (needs uv)
 	@scripts/lock
+
+clients: setup ## client libraries, each in its own environment: an agent turn, a cut call (needs the network)
+	@.venv/bin/python scripts/clients/run.py $(ARGS)
+
+agents: setup ## coding agents, headless: a task with a shell tool (needs the network)
+	@.venv/bin/python scripts/agents/run.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
