@@ -7,6 +7,7 @@ Python), and last prefills a chunk of one prompt, small enough that the rows kee
 from collections.abc import Callable
 from pathlib import Path
 
+import mlx.core as mx
 import msgspec
 
 from vllm_mlx.config import EngineConfig
@@ -133,6 +134,8 @@ class Core:
         self._prefill()
         if not self._decoder.rows:
             self._decoder.take()
+        if not self.has_work:
+            mx.clear_cache()
 
     def _gate(self, sequence: Sequence) -> Gate:
         if not self._constraints.ready(sequence.submit.id):

@@ -16,6 +16,8 @@ from vllm_mlx.engine import kv, memory
 from vllm_mlx.engine.attention import own_caches
 from vllm_mlx.engine.protocol import EngineInfo
 
+_SPARE = 256 << 20
+
 
 class LoadError(Exception):
     """The model cannot be served; the message is for the user."""
@@ -48,6 +50,7 @@ def load(config: EngineConfig) -> LoadedModel:
     if not (folder / "config.json").is_file():
         raise LoadError(f"{folder} has no config.json: it is not a model folder")
     plan = _plan(folder, config)
+    _set_limits(plan)
     try:
         model, described = load_model(folder, trust_remote_code=config.trust_remote_code)
     except (ValueError, FileNotFoundError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
@@ -59,8 +62,16 @@ def load(config: EngineConfig) -> LoadedModel:
         vocab_size=int(text["vocab_size"]),
         device=_device(),
         weight_bytes=sum(value.nbytes for _, value in tree_flatten(model.parameters())),
+        plan=plan.lines(),
     )
     return LoadedModel(model, described, info, _kv_per_token(model, described), plan.kv_bytes, _identity(folder))
+
+
+def _set_limits(plan: memory.Plan) -> None:
+    """Freed buffers are kept for one prefill chunk at most; on Metal what is in use stays resident."""
+    mx.set_cache_limit(plan.cost.scratch + _SPARE)
+    if plan.device.metal:
+        mx.set_wired_limit(plan.device.limit)
 
 
 def _identity(folder: Path) -> bytes:

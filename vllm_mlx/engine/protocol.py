@@ -159,12 +159,16 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class EngineInfo(msgspec.Struct, frozen=True):
-    """What the API needs to know of the loaded model: its context in tokens, vocabulary, device, bytes."""
+    """What the API needs to know of the loaded model: its context in tokens, vocabulary, device, bytes.
+
+    `plan` says for people what of the device's memory goes where.
+    """
 
     max_model_len: int
     vocab_size: int
     device: str
     weight_bytes: int
+    plan: list[str] = []
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
