@@ -23,6 +23,7 @@ def banner(config: ServeConfig, chat: ChatModel, info: EngineInfo, port: int) ->
         "Reasoning parser": chat.reasoning_parser or "none",
     }
     lines = [f"vllm-mlx {__version__}", *(f"  {label + ':':<18}{value}" for label, value in rows.items())]
+    lines += [f"  {line}" for line in info.plan]
     return "\n".join([*lines, "Try it:", f"  {_curl(config, base)}"])
 
 
