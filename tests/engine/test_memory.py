@@ -19,7 +19,6 @@ M3 = {
         "sparse_attention_config": {"sparse_index_dim": 128, "sparse_attention_freq": [0] * 3 + [1] * 57},
     },
 }  # fmt: skip
-GB = 10**9
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def test_bytes_a_token():
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-m3"])
-def test_bytes_a_token_are_those_of_the_real_caches(loaded_model, name):
+def test_bytes_a_token_are_those_of_the_real_caches(loaded_model, model_folder, name):
     import mlx.core as mx
 
     from vllm_mlx.engine import kv
@@ -44,8 +43,7 @@ def test_bytes_a_token_are_those_of_the_real_caches(loaded_model, name):
     loaded = loaded_model(name)
     caches = loaded.make_caches()
     loaded.model(mx.array([[1, 2, 3]]), cache=caches)
-    described = cost(loaded.config | {"torch_dtype": "float32"}, 0, step_size=1)
-    assert kv.token_bytes(caches) == described.kv_per_token
+    assert kv.token_bytes(caches) == plan(model_folder(name)).cost.kv_per_token
 
 
 def test_a_plan_needs_no_weights(folder):
@@ -75,10 +73,12 @@ def test_what_does_not_fit_says_what_would(folder):
 
 def test_weights_are_counted_from_files_or_index(folder):
     assert weight_bytes(folder) == 128_700_000_000
-    (folder / "model-1.safetensors").write_bytes(b"x" * 1000)
-    assert weight_bytes(folder) == 1000
+    header = b'{"model.norm.weight":{"dtype":"F32"}}'
+    (folder / "model-1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(1000))
+    assert weight_bytes(folder) == 1008 + len(header)
+    assert plan(folder).cost.kv_per_token == 2 * 248 * 1024
     (folder / "model.safetensors.index.json").unlink()
-    assert weight_bytes(folder) == 1000
+    assert weight_bytes(folder) == 1008 + len(header)
     (folder / "model-1.safetensors").unlink()
     with pytest.raises(ValueError, match="neither weights nor an index"):
         plan(folder)

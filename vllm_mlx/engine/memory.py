@@ -60,10 +60,13 @@ def mac(gigabytes: float) -> Device:
     return Device(f"a Mac with {gigabytes:g} GB", memory, int(memory * _METAL_SHARE), metal=True)
 
 
-def cost(config: Mapping[str, Any], weights: int, *, step_size: int) -> Cost:
-    """From a model's config.json; `weights` as `weight_bytes` has them. `step_size`: tokens of a prefill chunk."""
+def cost(config: Mapping[str, Any], weights: int, *, step_size: int, width: int | None = None) -> Cost:
+    """From a model's config.json; `weights` as `weight_bytes` has them. `step_size`: tokens of a prefill chunk.
+
+    `width` is the bytes of an activation, where the weights are there to tell.
+    """
     text = config.get("text_config") or config
-    width = _activation_bytes(config)
+    width = width or _activation_bytes(config)
     heads = text.get("num_key_value_heads") or text["num_attention_heads"]
     head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
     per_token = text["num_hidden_layers"] * heads * head_dim * 2 * width
@@ -93,6 +96,18 @@ def weight_bytes(folder: Path) -> int | None:
         return total
     shards = list(folder.glob("model*.safetensors"))
     return sum(file.stat().st_size for file in shards) if shards else None
+
+
+def norm_bytes(folder: Path) -> int | None:
+    """Bytes of a number in the norms of a folder's weights, which is what activations have; None without weights."""
+    for file in sorted(folder.glob("model*.safetensors")):
+        with file.open("rb") as weights:
+            length = min(int.from_bytes(weights.read(8), "little"), 1 << 27)
+            header: dict[str, Any] = json.loads(weights.read(length))
+        for name, entry in header.items():
+            if name.endswith("norm.weight"):
+                return 4 if entry["dtype"] == "F32" else 2
+    return None
 
 
 def _activation_bytes(config: Mapping[str, Any]) -> int:
@@ -189,7 +204,8 @@ def plan(
     weights = weight_bytes(folder) if weights is None else weights
     if weights is None:
         raise ValueError(f"{folder} has neither weights nor an index that gives their size")
-    return Plan(device or this_device(), cost(config, weights, step_size=step_size), utilization, sequences, context)
+    costs = cost(config, weights, step_size=step_size, width=norm_bytes(folder))
+    return Plan(device or this_device(), costs, utilization, sequences, context)
 
 
 def _size(count: int) -> str:
