@@ -1,0 +1,1 @@
+"""What `scripts/conformance.py` is made of."""
