@@ -87,6 +87,12 @@ def loaded_model(model_folder):
 
 
 @pytest.fixture
+def run_on():
+    """A core on a model that is loaded already."""
+    return lambda loaded, **settings: CoreRun(loaded, EngineConfig("", **settings))
+
+
+@pytest.fixture
 def core_run(loaded_model):
     def make(name: str = "tiny", limits=None, **settings) -> CoreRun:
         loaded = dataclasses.replace(loaded_model(name), **limits) if limits else loaded_model(name)

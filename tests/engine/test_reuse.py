@@ -41,12 +41,8 @@ def any_model(loaded_model):
 
 
 @pytest.fixture
-def any_run(any_model):
-    from conftest import CoreRun
-
-    from vllm_mlx.config import EngineConfig
-
-    return lambda name, **settings: CoreRun(any_model(name), EngineConfig(name, **settings))
+def any_run(any_model, run_on):
+    return lambda name, **settings: run_on(any_model(name), **settings)
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-m3", "llama", "mamba"])

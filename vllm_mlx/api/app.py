@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from vllm_mlx import __version__
-from vllm_mlx.api import door, messages, openapi, responses
+from vllm_mlx.api import debug, door, messages, openapi, responses
 from vllm_mlx.api.answer import Codec, answer, error_response, gone, json_response
 from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.metrics import CONTENT_TYPE as METRICS_TYPE
@@ -115,6 +115,11 @@ def _add_state_routes(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """Prometheus text."""
         return Response(service.metrics.text(), media_type=METRICS_TYPE)
+
+    @app.get("/debug/cache")
+    async def debug_cache() -> dict[str, Any]:
+        """What the prefix cache holds, and why prompts found no more in it."""
+        return await debug.cache(service)
 
     @app.get("/load")
     async def load() -> dict[str, int]:

@@ -121,6 +121,11 @@ class Service:
         self.live.discard(turn)
         self.metrics.ended(turn)
         log.info("%s: %s", name, turn.summary())
+        if turn.miss is not None:
+            log.info("%s: the cache ends at token %d: %s", name, turn.miss.at, turn.miss.kind)
+            if log.isEnabledFor(logging.DEBUG):
+                cached, prompt = self.chat.decode(turn.miss.cached), self.chat.decode(turn.miss.prompt)
+                log.debug("%s: the cache goes on with %r, the prompt with %r", name, cached, prompt)
         if turn.finished is not None and not turn.request.prompts:
             loop = asyncio.get_running_loop()
             self._text.submit(self._remember, turn, loop).add_done_callback(Future.result)

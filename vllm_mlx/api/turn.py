@@ -15,7 +15,7 @@ from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import Prompt
 from vllm_mlx.chat.reply import Reply, fold
 from vllm_mlx.engine.interface import EngineError, Generation
-from vllm_mlx.engine.protocol import Delta, Progress, TokenLogprobs
+from vllm_mlx.engine.protocol import Delta, Miss, Progress, TokenLogprobs
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Turn:
         self.prompt = prompt
         self.take: Take | None = None
         self.cached_tokens = 0
+        self.miss: Miss | None = None
         self.submitted = time.monotonic()
         self.begun: float | None = None
         self.first: float | None = None
@@ -162,6 +163,7 @@ class Turn:
             self.take.add(delta)
         if delta.cached_tokens is not None:
             self.cached_tokens = delta.cached_tokens
+            self.miss = delta.miss
         self._ids += delta.tokens
         self._whole = self._whole and delta.raw is None
 
