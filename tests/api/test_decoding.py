@@ -193,6 +193,17 @@ def test_only_what_the_model_reads_of_a_tool_is_offered(service):
     assert list(offered.function) == ["name", "description", "parameters"]
 
 
+@pytest.mark.parametrize("strict", [True, False, None])
+def test_a_strict_tool_stays_one(service, strict):
+    flag = {} if strict is None else {"strict": strict}
+    anthropic = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
+    found = [
+        decoded(messages.CODEC, service, {**anthropic, "tools": [{"name": "f", "input_schema": {}, **flag}]}),
+        decoded(responses.CODEC, service, {"input": "hi", "tools": [{"type": "function", "name": "f", **flag}]}),
+    ]
+    assert [request.conversation.tools[0].function.get("strict", False) for request in found] == [bool(strict)] * 2
+
+
 def test_what_anthropic_fields_become(service):
     wire = {
         "model": "m",

@@ -136,6 +136,16 @@ async def test_numbers_keep_their_spelling(serving):
     assert '\\"mode\\":1.00}' in text
 
 
+async def test_the_form_that_was_asked_for_is_told(serving):
+    form = {"type": "json_schema", "name": "p", "strict": True, "schema": {"type": "object"}}
+    async with serving(THOUGHT + "{}", THOUGHT + "{}") as client:
+        held = (await client.post(URL, json=body(tools=None, text={"format": form}))).json()
+        free = (await client.post(URL, json=body(tools=None))).json()
+    assert held["text"] == {"format": form}
+    assert free["text"] == {"format": {"type": "text"}}
+    Response.model_validate(held, strict=True)
+
+
 @pytest.mark.parametrize("pieces", [[PATCHED], list(PATCHED)])
 async def test_a_custom_tool_gets_text(serving, pieces):
     async with serving(pieces) as client:

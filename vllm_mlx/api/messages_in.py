@@ -66,7 +66,8 @@ def _tool(tool: Mapping[str, Any], param: str) -> Tool | None:
     schema = tool.get("input_schema")
     if not isinstance(schema, dict):
         raise invalid(f"{param}.input_schema: must be a JSON schema, an object", f"{param}.input_schema")
-    return tool_of({**function, "parameters": schema}, param)
+    strict = {"strict": True} if tool.get("strict") is True else {}
+    return tool_of({**function, "parameters": schema, **strict}, param)
 
 
 def _choice(wire: "CountTokensRequest", tools: Sequence[Tool], automatic: bool) -> ToolChoice:

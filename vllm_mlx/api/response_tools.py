@@ -88,6 +88,8 @@ def _one(tool: Mapping[str, Any], namespace: str | None, param: str) -> Iterator
         yield Origin(name, namespace, custom=True), _custom(tool), param
         return
     kept = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
+    if tool.get("strict") is True:
+        kept["strict"] = True
     yield Origin(name, namespace), kept, param
 
 

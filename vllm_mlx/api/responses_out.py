@@ -53,7 +53,7 @@ class Envelope:
             "service_tier": "default",
             "store": wire.store is not False,
             "temperature": wire.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": orjson.Fragment(write_json((wire.text and wire.text.format) or {"type": "text"}))},
             # As the client wrote them: numbers in a schema keep their spelling.
             "tool_choice": orjson.Fragment(write_json(wire.tool_choice or "auto")),
             "tools": orjson.Fragment(write_json(tools)),
