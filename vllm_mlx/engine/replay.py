@@ -82,9 +82,12 @@ class ReplayEngine:
         return CacheReport(enabled=False, bytes=0, limit=0, runs=[], lookups=[])
 
     def submit(self, request: Submit) -> "ReplayGeneration":
-        """Raises `EngineError` while the engine plays dead."""
-        if self._health != "ready":
-            raise EngineError("died", "the engine is restarting")
+        """While the engine plays dead a request waits, as it does for a real one that starts anew.
+
+        Raises `EngineError` when the replay is closed.
+        """
+        if self._health == "failed":
+            raise EngineError("died", "the replay was closed")
         generation = ReplayGeneration(self, self._take(request.prompt), request)
         self._waiting.append(generation)
         self._fill()
@@ -106,13 +109,14 @@ class ReplayEngine:
     def _restarted(self) -> None:
         if self._health == "restarting":
             self._health = "ready"
+            self._fill()
 
     def _fail_all(self, message: str) -> None:
         for generation in [*self._running, *self._waiting]:
             generation.fail(EngineError("died", message))
 
     def _fill(self) -> None:
-        while self._waiting and len(self._running) < self._max_num_seqs:
+        while self._health == "ready" and self._waiting and len(self._running) < self._max_num_seqs:
             generation = self._waiting.popleft()
             self._running.add(generation)
             generation.begin()
