@@ -17,6 +17,7 @@ check: setup ## lint, types, generated docs
 
 docs: setup ## write the generated tables of docs/ again
 	@.venv/bin/python scripts/docs.py
+	@.venv/bin/python scripts/conformance.py
 
 fuzz: setup ## the property tests with big numbers, and five minutes of requests to every route
 	@VLLM_MLX_FUZZ=200000 scripts/test tests/properties

@@ -11,6 +11,8 @@ import importlib.util
 import time
 from collections.abc import Callable
 
+from tool_parsers import minimax_m2 as m2
+from tool_parsers import minimax_m3 as m3
 from vllm_mlx.chat.family import MINIMAX_TURN
 from vllm_mlx.chat.output import OutputParser, parser_classes
 
@@ -21,10 +23,10 @@ TOOL = {
     "function": {"name": "write_file", "parameters": {"type": "object", "properties": {"content": {"type": "string"}}}},
 }
 CALLS = {
-    "minimax_m2": '<minimax:tool_call>\n<invoke name="write_file">\n<parameter name="content">{}</parameter>\n'
-    "</invoke>\n</minimax:tool_call>",
-    "minimax_m3": ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="write_file">]<]minimax[>[<content>{}'
-    "]<]minimax[>[</content>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    "minimax_m2": f'{m2.OPEN}\n{m2.INVOKE} name="write_file">\n{m2.PARAMETER} name="content">{{}}{m2.PARAMETER_END}\n'
+    f"{m2.INVOKE_END}\n{m2.CLOSE}",
+    "minimax_m3": f'{m3.NS}<{m3.BLOCK}>\n{m3.NS}<{m3.INVOKE} name="write_file">{m3.NS}<content>{{}}{m3.NS}</content>'
+    f"{m3.NS}</{m3.INVOKE}>\n{m3.NS}</{m3.BLOCK}>",
 }
 
 

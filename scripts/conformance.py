@@ -55,7 +55,7 @@ def main() -> None:
     if arguments.check:
         sys.exit(_stale())
     rows = read_rows((OWN, DATA))
-    engines = [{"name": US, "version": "", "results": {row.key: list(ours(row)) for row in rows}}]
+    engines: list[Result] = [{"name": US, "version": "", "results": {row.key: list(ours(row)) for row in rows}}]
     known = {engine["name"]: engine for engine in page.read(HTML)["engines"]}
     given = dict(peer.split("=", 1) for peer in arguments.peer)
     for name in PEERS:
@@ -85,7 +85,7 @@ def _arguments() -> argparse.Namespace:
 def _stale() -> str | None:
     """Why the pages are not current, for the project's own cases; None: they are."""
     recorded = page.read(HTML)
-    results = next((engine["results"] for engine in recorded["engines"] if engine["name"] == US), {})
+    results: Result = next((engine["results"] for engine in recorded["engines"] if engine["name"] == US), {})
     wanted = {(case["id"], case["key"]): case["want"] for case in recorded["cases"]}
     rows = read_rows((OWN,))
     for row in rows:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import reasoning_parsers
 import tool_parsers
 from vllm_mlx.chat.family import MINIMAX_TURN
-from vllm_mlx.cli._cases import FAMILIES, Case, read_cases
+from vllm_mlx.cli._cases import Case, parsers_of, read_cases
 
 Result = dict[str, Any]
 Status = Literal["ok", "wrong", "leak", "error", "none"]
@@ -80,9 +80,13 @@ def status(row: Row, result: Result | None, *, exact: bool) -> Status:
 
 def tags(family: str) -> tuple[str, ...]:
     """Everything of a family that is markup: what begins a tag, and turn tokens."""
-    tool, reasoning = FAMILIES[family]
-    names = {*tool_parsers.get(tool).markers, *reasoning_parsers.get(reasoning).markers(), *MINIMAX_TURN.spellings}
+    tool, reasoning = parsers_of(family)
+    names = {*tool_parsers.get(tool).markers, *_think_tags(reasoning), *MINIMAX_TURN.spellings}
     return tuple(sorted(names))
+
+
+def _think_tags(reasoning: str | None) -> tuple[str, ...]:
+    return reasoning_parsers.get(reasoning).markers() if reasoning else ()
 
 
 def _loose(result: Result) -> Any:
@@ -127,13 +131,13 @@ def run_peer(name: str, python: str, rows: Sequence[Row]) -> tuple[str | None, d
 
 
 def _questions(row: Row) -> Iterator[Result]:
-    tool, reasoning = FAMILIES[row.line["family"]]
+    tool, reasoning = parsers_of(row.line["family"])
     openers = list(getattr(tool_parsers.get(tool), "openers", ()))
     question = {
         "family": row.line["family"],
         "tools": row.line.get("tools"),
         "thinking": row.case.setup.thinking_open,
-        "think": list(reasoning_parsers.get(reasoning).markers())[:2],
+        "think": list(_think_tags(reasoning)),
         "openers": openers,
         "text": row.case.text,
     }

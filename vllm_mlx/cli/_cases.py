@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tool_parsers
 from tool_parsers.base import ToolSchema
 from tool_parsers.events import Event
 from vllm_mlx.chat.family import MINIMAX_TURN
@@ -25,7 +26,7 @@ FAMILIES = {
     "deepseek_v32": ("deepseek_v32", "deepseek_v4"),
     "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
 }
-"""The tool parser and the reasoning parser of a case's family."""
+"""The tool parser and the reasoning parser of a case's family, where they do not follow from its name."""
 
 THINKING_OPEN = ("minimax_m2", "minimax_append_think", "deepseek_r1")
 """Reasoning parsers whose templates always leave a thought open."""
@@ -83,11 +84,22 @@ def read_cases(file: Path) -> Iterator[Case]:
                 raise ValueError(f"{file}, line {number} is not a case: {type(error).__name__}: {error}") from error
 
 
+def parsers_of(family: str) -> tuple[str, str | None]:
+    """The parsers of a family: those listed, or the tool parser of that name with its templates' reasoning parser.
+
+    Raises:
+        ValueError: there is neither.
+    """
+    if family in FAMILIES:
+        return FAMILIES[family]
+    try:
+        return tool_parsers.resolve(family), tool_parsers.get(family).reasoning
+    except KeyError as error:
+        raise ValueError(f"no family {family!r}; there are: {', '.join(FAMILIES)}, and tool parsers") from error
+
+
 def _case(line: dict[str, Any]) -> Case:
-    family = line["family"]
-    if family not in FAMILIES:
-        raise ValueError(f"no family {family!r}; there are: {', '.join(FAMILIES)}")
-    tool, reasoning = FAMILIES[family]
+    tool, reasoning = parsers_of(line["family"])
     expect = dict(line["expect"])
     if "expect_ids" in line:
         expect["ids"] = line["expect_ids"]
