@@ -61,6 +61,8 @@ REFUSED = [
     ({"stop": ""}, "stop"),
     ({"stop": ["a", ""]}, "stop"),
     ({"stop": 5}, "stop"),
+    ({"stop": [5]}, "stop"),
+    ({"stop": {}}, "stop"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}, "tools[0].function.parameters"),
@@ -82,19 +84,15 @@ async def test_a_bad_field_is_refused_by_name(serving, fields, param, stream):
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["type"] == "invalid_request_error"
-    assert _first_name(error["param"], param)
+    assert error["param"] == param
     assert param.split("[")[0].split(".")[0] in error["message"]
+    assert "Wire" not in error["message"]
 
 
 async def test_stream_options_need_a_stream(serving):
     async with serving("x") as client:
         response = await client.post(URL, json={"messages": [USER], "stream_options": {"include_usage": True}})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "stream_options")
-
-
-def _first_name(found, expected):
-    """A union of types is refused with the branch's name behind the field's."""
-    return found == expected or found.startswith(expected + ".")
 
 
 @pytest.mark.parametrize(

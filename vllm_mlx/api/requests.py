@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import zstandard
@@ -55,21 +55,34 @@ class WireRequest(Wire):
         try:
             return cls.model_validate(plain(body, cls.opaque))
         except ValidationError as error:
-            raise _first(error) from error
+            raise _first(error, body) from error
 
 
-def _first(error: ValidationError) -> ApiError:
+def _first(error: ValidationError, body: Any) -> ApiError:
     """The first thing wrong with a request."""
     found = error.errors(include_url=False, include_context=False)[0]
-    param = ""
-    for step in found["loc"]:
-        if step == "[key]":
-            continue
-        param += f"[{step}]" if isinstance(step, int) else f".{step}" if param else str(step)
-    if found["type"] == "missing":
+    missing = found["type"] == "missing"
+    param = _path(found["loc"], body, missing=missing)
+    if missing:
         return invalid(f"{param}: is required", param, "missing_required_parameter")
     code = "invalid_type" if found["type"].endswith("_type") else "invalid_value"
+    if found["type"] in ("model_type", "dict_type"):
+        return invalid(f"{param}: input should be an object", param, code)
     return invalid(f"{param}: {found['msg'][:1].lower()}{found['msg'][1:]}", param or None, code)
+
+
+def _path(steps: Sequence[int | str], body: Any, *, missing: bool) -> str:
+    """A place in a body as a client spells it; the names of a union's branches are no part of it.
+
+    `missing`: the last step is not there.
+    """
+    path, value = "", body
+    for step in steps:
+        if isinstance(step, int):
+            path, value = f"{path}[{step}]", value[step]
+        elif isinstance(value, dict) and (step in value or missing):
+            path, value = f"{path}.{step}" if path else step, value.get(step)
+    return path
 
 
 async def read_body(request: Request, limit: int) -> Any:
