@@ -157,3 +157,16 @@ def test_a_model_that_gives_no_numbers_fails_the_request_that_met_it(core_run, l
     assert run.failures["bad"].kind == "internal"
     assert run.ends == {"good": "length"}
     assert run.tokens["good"] == core_run().run("x", PROMPTS["p1"])
+
+
+def test_short_prompts_that_come_together_decode_together(core_run):
+    """A burst costs about as many steps as one request, not one more for each."""
+    run = core_run(max_prefill_stall_ms=5000)
+    run.run("warm", PROMPTS["p5"], 2)
+    for i in range(8):
+        run.submit(f"b{i}", [i, *PROMPTS["p1"]], 6)
+    steps = 0
+    while run.core.has_work:
+        run.steps(1)
+        steps += 1
+    assert steps <= 10

@@ -220,6 +220,8 @@ class Core:
                 continue
             thinking = sequence.thinking
             delta = self._scheduler.accept(sequence, read.token, read.logprobs)
+            if delta.finish and (free := self._constraints.free_calls(sequence.submit.id)):
+                delta = msgspec.structs.replace(delta, free_calls=free)
             deltas.append(delta)
             if delta.finish:
                 self._constraints.forget(sequence.submit.id)
@@ -231,15 +233,25 @@ class Core:
             self._send(Step(deltas))
 
     def _prefill(self) -> None:
-        sequence = self._scheduler.next_prefill()
-        if sequence is None:
-            return
+        """Prefills while the rows can wait: several short prompts, or a chunk of a long one."""
+        spent = 0.0
+        while sequence := self._scheduler.next_prefill():
+            waited_for = bool(self._decoder.rows)
+            if waited_for and spent > self._sizer.stall / 2:
+                return
+            spent += self._prefill_chunk(sequence, self._sizer.stall - spent if waited_for else None)
+            if sequence.phase is Phase.PREFILL:
+                return
+
+    def _prefill_chunk(self, sequence: Sequence, limit: float | None) -> float:
+        """One chunk that takes about `limit` seconds at most; the seconds that it took."""
         row = self._rows[sequence.submit.id]
-        count = self._sizer.size(sequence.remaining, others_wait=bool(self._decoder.rows))
+        count = self._sizer.size(sequence.remaining, seconds=limit)
         seconds = prefill(self._loaded.model, row.caches, sequence.tokens[sequence.kv : sequence.kv + count])
         self._sizer.ran(count, seconds)
         self._prefilled(row, count)
         self._send(Progress(sequence.submit.id, sequence.kv, len(sequence.tokens)))
+        return seconds
 
     def _prefilled(self, row: Row, count: int) -> None:
         self._scheduler.prefilled(row.sequence, count)

@@ -20,10 +20,11 @@ class ChunkSizer:
     _rate: float | None = None
     """Tokens a second of the recent chunks."""
 
-    def size(self, remaining: int, *, others_wait: bool) -> int:
-        if not others_wait:
+    def size(self, remaining: int, *, seconds: float | None) -> int:
+        """Tokens of the next chunk: at most what `seconds` allow (None: nobody waits)."""
+        if seconds is None:
             return min(remaining, self.step_size)
-        fitting = _FIRST if self._rate is None else int(self._rate * self.stall)
+        fitting = _FIRST if self._rate is None else int(self._rate * seconds)
         return min(remaining, self.step_size, max(_SMALLEST, fitting))
 
     def ran(self, tokens: int, seconds: float) -> None:

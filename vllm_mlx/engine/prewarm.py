@@ -40,7 +40,7 @@ class Prewarmer:
         if self._lease is None and not self._begin():
             return
         assert self._lease is not None
-        count = self._sizer.size(len(self._prompt) - self._done, others_wait=True)
+        count = self._sizer.size(len(self._prompt) - self._done, seconds=self._sizer.stall)
         seconds = prefill(self._model, self._lease.caches, self._prompt[self._done : self._done + count])
         self._sizer.ran(count, seconds)
         self._done += count
