@@ -5,8 +5,10 @@ import json
 import jsonschema
 import pytest
 
+from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolChoice
 from vllm_mlx.chat.model import ChatModel
-from vllm_mlx.engine.protocol import Sampling, Thinking
+from vllm_mlx.chat.reply import fold
+from vllm_mlx.engine.protocol import Sampling, Thinking, ToolGrammar
 from vllm_mlx.engine.structured import choice_answer, grammar_answer, json_answer, regex_answer
 
 
@@ -80,3 +82,53 @@ def test_a_thought_may_come_first_where_none_is_open(answers, chat):
     thinking = Thinking(open=False, close_ids=chat.close_ids(), open_ids=open_ids, budget=4)
     run = answers(choice_answer(["yes"]), thinking=thinking)
     assert all(text.endswith("yes") and (text == "yes" or text.startswith(chat.decode([opener]))) for text, _ in run)
+
+
+ECHO = {
+    "name": "echo",
+    "parameters": {
+        "type": "object",
+        "properties": {"mode": {"enum": ["å", "b"]}, "n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    },
+}
+BEYOND = {"name": "echo", "parameters": {"type": "object", "properties": {"n": {"not": {"type": "string"}}}}}
+
+
+def forced(chat, run, function, count=3):
+    """Replies to a request that must call, from the model's thought on: (reply, last delta) of each."""
+    conversation = Conversation((Message("user", "Echo 3."),), (Tool("echo", function),), ToolChoice("required"))
+    prompt = chat.render(conversation)
+    for i in range(count):
+        run.submit(
+            f"r{i}",
+            list(prompt.ids),
+            160,
+            sampling=Sampling(temperature=1.5, seed=i),
+            stop_ids=list(chat.stop_ids),
+            thinking=Thinking(open=prompt.thinking_open, close_ids=chat.close_ids(), budget=8),
+            grammar=ToolGrammar("minimax_m2", json.dumps([function]), ["echo"], required=True, single=True),
+        )
+    run.until_idle()
+    assert not run.failures
+    for id, deltas in run.deltas.items():
+        decoder = chat.decoder(conversation, prompt)
+        events = [*decoder.feed(run.tokens[id]), *decoder.finish()]
+        yield fold(events), deltas[-1]
+
+
+def test_the_model_thinks_first_and_then_must_call(chat, demo_run):
+    for reply, last in forced(chat, demo_run(), ECHO):
+        assert last.free_calls == 0
+        if last.finish == "stop":
+            (call,) = reply.tool_calls
+            assert call.name == "echo"
+            jsonschema.validate(json.loads(call.arguments), ECHO["parameters"])
+            assert reply.content is None
+
+
+def test_a_tool_beyond_grammars_is_called_freely_and_counted(chat, demo_run):
+    found = list(forced(chat, demo_run(), BEYOND))
+    assert all(last.free_calls == 1 for _, last in found)
+    assert all(call.name == "echo" for reply, _ in found for call in reply.tool_calls)

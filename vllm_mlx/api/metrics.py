@@ -28,6 +28,7 @@ class Metrics:
         self._queries = self._counter("prefix_cache_queries", "Prompt tokens looked for in the prefix cache.")
         self._hits = self._counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._restored = self._counter("reasoning_restored", "Thoughts put back that clients had left out.", "vllm_mlx")
+        self._free = self._counter("calls_unconstrained", "Calls that no grammar could hold.", "vllm_mlx")
         self._ends = Counter(
             "vllm:request_success",
             "Sequences that ended, by reason.",
@@ -56,6 +57,7 @@ class Metrics:
         usage = turn.usage
         reason = "stop" if turn.end == "tool_calls" else turn.end
         self._ends.labels(**self._labels, finished_reason=reason).inc()
+        self._free.inc(turn.free_calls)
         if turn.begun is None or turn.first is None or turn.last is None:
             return
         self._prompt.inc(usage.prompt)

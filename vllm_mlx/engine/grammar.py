@@ -32,7 +32,9 @@ _TABLE = mx.array(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1,
 
 
 class Constraint(Protocol):
-    """One row's grammar on its way through the reply."""
+    """One row's grammar on its way through the reply. `free_calls` counts calls that it could not hold."""
+
+    free_calls: int
 
     def allowed(self, *, thinking: bool) -> Bits | None:
         """What may come next; None: anything."""
@@ -95,6 +97,11 @@ class Constraints:
             return None
         permit(bits, self._before.get(id, []), allowed=True)
         return as_mask(bits, self._vocab_size)
+
+    def free_calls(self, id: str) -> int:
+        """How many calls of a sequence no grammar held although one was asked for."""
+        constraint = self._here.get(id)
+        return constraint.free_calls if constraint else 0
 
     def accept(self, id: str, token: int, *, thinking: bool) -> bool:
         """See `Constraint.accept`."""
@@ -194,6 +201,8 @@ def permit(bits: Bits, ids: list[int], *, allowed: bool) -> None:
 class Answer:
     """A grammar over the whole answer: once it is satisfied the row may stop, and must when nothing can follow."""
 
+    free_calls = 0
+
     def __init__(self, matcher: LLMatcher, stop_ids: list[int], words: _Words) -> None:
         self._matcher = matcher
         self._stop_ids = stop_ids
@@ -237,6 +246,8 @@ class ToolCalls:
         self._trigger = words.ids.get(calls.trigger)
         self._armed = False
         self._lost = False
+        self._loose = False
+        self.free_calls = 0
         self._idle = False
         """Calls are made and no other has begun: the reply may end."""
         self._written = ""
@@ -364,9 +375,13 @@ class ToolCalls:
             piece = calls.piece(prefix)
             self._matcher = self._build(piece) if piece is not None else None
         except ValueError as error:
-            _log.warning("a tool's schema has no grammar, its calls are free: %s", str(error).split("\n")[0])
+            _log.warning("a tool's schema has no grammar: %s", str(error).split("\n")[0])
             calls.loosen()
             self._matcher = None
+        if calls.loose and not self._loose:
+            self.free_calls += 1
+            _log.warning("a call of a tool whose schema has no grammar is free")
+        self._loose = calls.loose
         if self._matcher is not None and not self._matcher.consume_tokens([token for token, _ in replay]):
             self._lose()
 
@@ -374,3 +389,4 @@ class ToolCalls:
         error = self._matcher.get_error().split("\n")[0] if self._matcher else ""
         _log.warning("a call left its grammar and goes on without: %s", error)
         self._lost = True
+        self.free_calls += 1

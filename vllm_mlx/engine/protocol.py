@@ -120,7 +120,8 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step gave one sequence.
 
     `tokens` are ids; a replay of recorded output may give `raw` bytes of text instead. `finish` is set
-    on the last delta of a sequence. `cached_tokens` (prompt tokens not prefilled) and `miss` come with the first.
+    on the last delta of a sequence, with `free_calls`: how many of its calls no grammar could hold. `cached_tokens`
+    (prompt tokens not prefilled) and `miss` come with the first.
     """
 
     id: str
@@ -130,6 +131,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     finish: FinishReason | None = None
     stop_id: int | None = None
     cached_tokens: int | None = None
+    free_calls: int = 0
     miss: Miss | None = None
 
 
