@@ -21,7 +21,7 @@ NUMBER = r"-?(0|[1-9][0-9]{0,199})(\.[0-9]+)?([eE][+\-]?[0-9]{1,2})?"
 
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _LENGTHS = ("minLength", "maxLength", "pattern")
-_LONGEST = 1000
+_LONGEST = 1 << 20
 _COMBINED = ("anyOf", "oneOf")
 _BEYOND = frozenset(
     (
