@@ -12,7 +12,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matrix import page
 from matrix.cells import Result, Row, expected, ours, read_rows, run_peer, status
@@ -135,7 +134,10 @@ def _count(rows: Sequence[Row], name: str, column: int, cells: Cells) -> Counter
 def _table(rows: Sequence[Row], engines: Sequence[Result], cells: Cells) -> str:
     lines = ["| engine | version | | ok | wrong | leak | error | – |", "| --- | --- | --- |" + " ---: |" * 5]
     for engine in engines:
-        version: Any = "" if engine["name"] == US else engine["version"] or "unavailable"
+        if engine["name"] != US and not engine["results"]:
+            lines.append(f"| {engine['name']} | unavailable | | | | | | |")
+            continue
+        version = engine["version"] or ""
         for column, word in enumerate(("whole", "streamed")):
             count = _count(rows, engine["name"], column, cells)
             numbers = " | ".join(str(count[word]) for word in ("ok", "wrong", "leak", "error", "none"))

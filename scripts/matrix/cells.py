@@ -36,7 +36,7 @@ class Row:
 
 
 def read_rows(folders: Iterable[Path]) -> list[Row]:
-    """The cases of all files, each once."""
+    """The cases of all files, each once; the families that this project is about come first."""
     rows: dict[tuple[str, str], Row] = {}
     for folder in folders:
         for file in sorted(folder.glob("*.jsonl")):
@@ -44,7 +44,7 @@ def read_rows(folders: Iterable[Path]) -> list[Row]:
             for line, case in zip(lines, read_cases(file), strict=True):
                 row = Row(file.stem, json.loads(line), case)
                 rows.setdefault((case.id, row.key), row)
-    return list(rows.values())
+    return sorted(rows.values(), key=lambda row: not row.line["family"].startswith("minimax"))
 
 
 def expected(row: Row) -> Result:
