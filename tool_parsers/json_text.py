@@ -218,8 +218,8 @@ class Members:
         self._escaped = False
 
     def feed(self, text: str) -> int:
-        """Reads on; returns how many characters end with a whole member (0: none did)."""
-        at = whole = 0
+        """Reads on; returns how many characters end with a whole member (0: what came before does; -1: none did)."""
+        at, whole = 0, -1
         while at < len(text):
             if self._escaped:
                 self._escaped = False

@@ -34,10 +34,12 @@ class Pacer:
                 self._members = Members()
                 (self._start if self._pace == "call" else out).append(event)
             case ArgumentsDelta(index, json):
-                whole = self._members.feed(json) if self._pace == "parameter" else 0
-                self._slices.append(json[:whole])
-                self._release(index, out if whole else None)
-                self._slices.append(json[whole:])
+                whole = self._members.feed(json) if self._pace == "parameter" else -1
+                if whole >= 0:
+                    self._slices.append(json[:whole])
+                    self._release(index, out)
+                    json = json[whole:]
+                self._slices.append(json)
             case CallEnd(index):
                 out += self._start
                 self._start.clear()
@@ -50,9 +52,7 @@ class Pacer:
             case _:
                 out.append(event)
 
-    def _release(self, index: int, out: list[Event] | None) -> None:
-        if out is None:
-            return
+    def _release(self, index: int, out: list[Event]) -> None:
         json = "".join(self._slices)
         self._slices.clear()
         if json:
