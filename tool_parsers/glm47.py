@@ -11,10 +11,16 @@ tokens of their own. A name counts as one when a key or the end of the call foll
 """
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
-from tool_parsers.base import Grammar
+from tool_parsers.arguments import coerce
+from tool_parsers.base import Grammar, ToolSchema
+from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern
+from tool_parsers.grammar_nodes import Node, arguments_of, properties_of
+from tool_parsers.grammar_values import ANY_TEXT, is_free_text, json_kinds, json_schema, kinds_of, scalars
 from tool_parsers.scan import Source
+from tool_parsers.schema import Schema
 from tool_parsers.tagged import LONGEST_TAG, Head, HeadOr, TaggedParser, Tags
 from tool_parsers.values import ValueTags
 
@@ -25,8 +31,124 @@ KEY_END = "</arg_key>"
 VALUE = "<arg_value>"
 VALUE_END = "</arg_value>"
 
+TAGS = (OPEN, CLOSE, KEY, KEY_END, VALUE, VALUE_END)
+
+_CALL = re.compile(r"\s*<tool_call>\s*([^\s<]*)\s*(?=<arg_key>|</tool_call>)")
+_PAIR = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>")
 _NAME = re.compile(r"\s*([^\s<]*)\s*")
 _TEXT = re.compile(r"[^<]*")
+
+
+class GlmGrammar(CallGrammar):
+    """What may be written next in a call. All tags are tokens, so each place ends at one.
+
+    None stands inside a value here: the parser finds the end of values that quote them, a grammar would not.
+    """
+
+    trigger: ClassVar[str] = OPEN
+
+    def __init__(self, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> None:
+        super().__init__(tools, calls, spell)
+        self._arguments: Node | None = None
+        self._key = ""
+
+    def begins(self, text: str, *, thinking: bool) -> bool | None:
+        head = _CALL.match(text)
+        if head is None:
+            return None if "<" not in text[len(OPEN) :] and len(text) < LONGEST_TAG else False
+        return head[1] in self.schemas if thinking else bool(head[1])
+
+    def _border(self) -> int | None:
+        if self._key:
+            return self._leave_value()
+        if self._arguments is None:
+            head = _CALL.match(self.text)
+            if head is None:
+                return None
+            self.loose = False
+            try:
+                self._arguments = arguments_of(self.schemas.get(head[1], Schema([], None)))
+            except ValueError:
+                self.loosen()
+            return head.end()
+        if self.text.lstrip().startswith(CLOSE):
+            self._arguments, self.over = None, True
+            self.made += 1
+            return self.text.index(CLOSE) + len(CLOSE)
+        key = _PAIR.match(self.text)
+        if key is None:
+            return None
+        self._key = key[1]
+        return key.end()
+
+    def _leave_value(self) -> int | None:
+        end = self.text.find(VALUE_END)
+        if end < 0 or self._arguments is None:
+            return None
+        child = self._arguments.child(self._key)
+        self._arguments.enter(self._key)
+        self._arguments.leave(child, coerce(self.text[:end], child.schema.types))
+        self._key = ""
+        return end + len(VALUE_END)
+
+    def loosen(self) -> None:
+        super().loosen()
+        self._arguments = Node("", Schema([], None), free=True)
+
+    def piece(self, prefix: str) -> str | None:
+        lark = Lark()
+        if self._arguments is None:
+            body = f"/{GAP}/ {self.spell(OPEN)} {self._heads(lark)}"
+        elif self._key:
+            values = self._values(lark, self._arguments.child(self._key))
+            after = self._follows(self._arguments.without(self._key))
+            body = f"{values} {self.spell(VALUE_END)} /{GAP}/ {after} {ANY}"
+        else:
+            body = f"/{GAP}/ {self._next(lark, self._arguments)}"
+        return lark.text(f"{literal(prefix)} {body}" if prefix else body)
+
+    def _heads(self, lark: Lark) -> str:
+        """The names that may be called, and the tag that each may have behind it."""
+        groups: dict[str, list[str]] = {}
+        for name in self.calls.names:
+            try:
+                follows = self._follows(arguments_of(self.schemas.get(name, Schema([], None))))
+            except ValueError:
+                follows = self._follows(Node("", Schema([], None), free=True))
+            groups.setdefault(follows, []).append(name)
+        return lark.rule(" | ".join(f"/{GAP}{one_of(names)}{GAP}/ {tag} {ANY}" for tag, names in groups.items()))
+
+    def _follows(self, here: Node) -> str:
+        """The tags that may come behind the name or a value."""
+        more = here.free or here.welcomes_others or any(True for _ in here.children())
+        tags = [KEY] * more + [CLOSE] * (here.free or here.complete)
+        return f"({' | '.join(map(self.spell, tags))})"
+
+    def _next(self, lark: Lark, here: Node) -> str:
+        """The pairs that may come, each with its value, and the call's end."""
+        pairs = [(f"/{pattern(name)}/", child) for name, child in here.children()]
+        if here.welcomes_others or here.free:
+            names = one_of([name for plain in here.plains for name in properties_of(plain)] or ["<"])
+            pairs.append((lark.terminal(r"[^<>\n]{1,64}", names), here.child("")))
+        between = f"{self.spell(KEY_END)} /{GAP}/ {self.spell(VALUE)}"
+        end = f"{self.spell(VALUE_END)} {ANY}"
+        options = [f"{self.spell(KEY)} {key} {between} {self._values(lark, child)} {end}" for key, child in pairs]
+        if here.complete or here.free:
+            options.append(f"{self.spell(CLOSE)} {ANY}")
+        return lark.rule(" | ".join(options))
+
+    def _values(self, lark: Lark, child: Node) -> str:
+        root = child.schema.root
+        free = lark.terminal(ANY_TEXT, f"{ANY_TEXT}{one_of(TAGS)}{ANY_TEXT}")
+        options = [free] if child.free else []
+        for plain in child.plains:
+            if is_free_text(plain) and "string" in kinds_of(plain, root):
+                options.append(free)
+            options += [f"/{text}/" for text in scalars(plain, child.schema)]
+            for kind in json_kinds(plain, root):
+                inner = json_schema({**plain, "type": kind}, root)
+                options.append(f"/{GAP}/ {lark.rule(f'%json {inner}')} /{GAP}/")
+        return lark.rule(" | ".join(dict.fromkeys(options)))
 
 
 class Glm47(TaggedParser):
@@ -50,6 +172,10 @@ class Glm47(TaggedParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return KEY in template and VALUE in template
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return GlmGrammar(tools, calls, spell)
 
     def _structure(self, marker: str) -> Grammar:
         if marker == CLOSE:
