@@ -120,7 +120,10 @@ class TagGrammar(CallGrammar):
         self.place = Place.VALUE
         self._key = head["name"]
         schema = self._tool.property(self._key)
-        self._inside = _Inside(self.syntax, schema.types, free=self.loose or _is_free(schema))
+        done = {*self._done, self._key}
+        whole = all(name in done for name, required in self._tool.members.items() if required)
+        free = self.loose or _is_free(schema)
+        self._inside = _Inside(self.syntax, schema.types, free=free, last=self.loose or whole)
         return head.end()
 
     def _leaves_invoke(self) -> int | None:
@@ -253,11 +256,12 @@ class _Inside:
     An element that opens inside a raw value must close before the value can end; what is JSON ends where its JSON ends.
     """
 
-    def __init__(self, syntax: TagSyntax, types: Types, *, free: bool = True) -> None:
-        """`free`: the value may be any text."""
+    def __init__(self, syntax: TagSyntax, types: Types, *, free: bool = True, last: bool = True) -> None:
+        """`free`: the value may be any text. `last`: the call may end behind it."""
         self._syntax = syntax
         self._types = types
         self._free = free
+        self._last = last
         self._begun = types.only_string
         self._json: JsonScanner | None = None
         self._depth = 0
@@ -319,7 +323,7 @@ class _Inside:
         before = self._tail.rstrip(" \t\r\n")
         if self._json is not None or not self._free or before.endswith(self._syntax.parameter_end):
             return False
-        return marker != self._syntax.close or self._closes_more() or self._candidate
+        return marker != self._syntax.close or self._closes_more() or (self._candidate and self._last)
 
     def proves_end(self, marker: str) -> bool:
         """The block's end right behind an invoke's: the value ended before, at an end tag that an element took."""

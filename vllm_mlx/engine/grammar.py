@@ -7,6 +7,7 @@ pass of the same step.
 import codecs
 import json
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,7 @@ from vllm_mlx.engine.protocol import Structured, Submit, ToolGrammar
 
 _log = logging.getLogger("vllm_mlx.engine")
 _KEPT = 512
+_UNQUOTABLE = re.compile(r"[\s\"\\]")
 
 Bits = np.ndarray[Any, np.dtype[np.uint8]]
 """A bit an id, packed, lowest first."""
@@ -172,6 +174,8 @@ class _Words:
         added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens", [])
         self.ids = {token["content"]: token["id"] for token in added if token["id"] < vocab_size}
         self.markers = {token["id"]: token["content"] for token in added if not token["special"]}
+        self.quotes = {id: text for id, text in self.markers.items() if not _UNQUOTABLE.search(text)}
+        """Markers that a text may quote: some tokens are whole texts of their own."""
         self.special = [token["id"] for token in added if token["special"]]
 
     def spell(self, marker: str) -> str:
@@ -268,8 +272,8 @@ class ToolCalls:
             return self._of_text(thinking=thinking)
         bits = self._words.bits(self._matcher)
         permit(bits, self._stop_ids, allowed=self._idle)
-        markers = self._words.markers.items()
-        permit(bits, [token for token, marker in markers if calls.quotable(marker)], allowed=True)
+        markers, quotes = self._words.markers.items(), self._words.quotes.items()
+        permit(bits, [token for token, marker in quotes if calls.quotable(marker)], allowed=True)
         if self._matcher is None:
             permit(bits, [token for token, marker in markers if calls.banned(marker)], allowed=False)
         return bits
@@ -346,7 +350,7 @@ class ToolCalls:
     def _follow(self, token: int, text: str) -> None:
         calls = self._calls
         self._idle = self._idle and not text.strip()
-        marker = self._words.markers.get(token)
+        marker = self._words.quotes.get(token)
         if marker is not None and calls.quotable(marker):
             calls.quote(marker)
             self._restart(0)
