@@ -155,8 +155,10 @@ class EngineClient:
         loop = asyncio.get_running_loop()
         last_idle = loop.time()
         while not process.ended.is_set():
+            # Not `wait_for`: up to Python 3.11 it can swallow the cancellation that `close` sends.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.ended.wait(), min(1.0, self._stall_timeout / 4))
+                async with asyncio.timeout(min(1.0, self._stall_timeout / 4)):
+                    await process.ended.wait()
             if not process.was_ready or not self._generations:
                 last_idle = loop.time()
             quiet = loop.time() - max(last_idle, process.last_heard)

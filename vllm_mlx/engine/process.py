@@ -73,7 +73,8 @@ class EngineProcess(asyncio.Protocol):
         """How the process ended, once its socket has closed."""
         assert self._child
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._child.wait(), _EXIT_GRACE)
+            async with asyncio.timeout(_EXIT_GRACE):
+                await self._child.wait()
         code = self._child.returncode
         if code is None:
             return "it closed its socket"
@@ -85,7 +86,8 @@ class EngineProcess(asyncio.Protocol):
         if self._transport:
             self._transport.close()
         try:
-            await asyncio.wait_for(self._child.wait(), grace)
+            async with asyncio.timeout(grace):
+                await self._child.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 self._child.kill()
