@@ -23,9 +23,9 @@ MARKDOWN = ROOT / "docs" / "conformance.md"
 HTML = ROOT / "docs" / "conformance.html"
 
 US = "this project"
-PEERS = ("mlx-lm", "vllm-mlx", "rapid-mlx")
-ABSENT = ("vLLM", "sglang")
-"""Projects whose parsers cannot run without their engines; they stay `unavailable`."""
+PEERS = ("mlx-lm", "vllm-mlx", "rapid-mlx", "sglang")
+ABSENT = ("vLLM",)
+"""Projects whose parsers do not run without their engines; they stay `unavailable`."""
 
 HEAD = """\
 # Conformance

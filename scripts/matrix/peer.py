@@ -202,6 +202,63 @@ class RapidMlx(Pairs):
         return reasoning.finish_stream()
 
 
+class Sglang:
+    """sglang: a detector of thoughts, then one of calls."""
+
+    package = "sglang"
+    parsers: ClassVar = {
+        "minimax_m2": ("minimax-m2", "minimax"),
+        "minimax_append_think": ("minimax-m2", "minimax-append-think"),
+        "minimax_m3": ("minimax-m3", "minimax-m3"),
+        "qwen3": ("hermes", "qwen3"),
+        "qwen3_coder": ("qwen3_coder", "qwen3"),
+        "glm47": ("glm47", "glm45"),
+        "kimi_k25": ("kimi_k2", "kimi_k2"),
+        "deepseek_v3": ("deepseekv3", "deepseek-v3"),
+        "deepseek_v31": ("deepseekv31", "deepseek-v3"),
+        "deepseek_v32": ("deepseekv32", "deepseek-v3"),
+        "deepseek_v4": ("deepseekv4", "deepseek-v4"),
+    }
+
+    def __init__(self) -> None:
+        self._calls = importlib.import_module("sglang.srt.function_call.function_call_parser").FunctionCallParser
+        self._thoughts = importlib.import_module("sglang.srt.parser.reasoning_parser").ReasoningParser
+        self._tool = importlib.import_module("sglang.srt.entrypoints.openai.protocol").Tool
+
+    def read(self, line: Result) -> Result | None:
+        if line["family"] not in self.parsers:
+            return None
+        tool, reasoning = self.parsers[line["family"]]
+        calls = self._calls([self._tool(**schema) for schema in line["tools"] or []], tool)
+        thoughts = self._thoughts(reasoning, force_reasoning=line["thinking"]) if thinks(line) else None
+        if len(line["pieces"]) > 1:
+            return self._stream(calls, thoughts, line["pieces"])
+        thought, content = thoughts.parse_non_stream(line["text"]) if thoughts else (None, line["text"])
+        content, made = calls.parse_non_stream(content or "")
+        return reply(thought, content, [(call.name, call.parameters) for call in made])
+
+    def _stream(self, calls: Any, thoughts: Any, pieces: list[str]) -> Result:
+        thought, content = "", ""
+        made: dict[int, list[str]] = {}
+
+        def take(text: str, items: list[Any]) -> str:
+            for item in items:
+                call = made.setdefault(item.tool_index, ["", ""])
+                call[0] += item.name or ""
+                call[1] += item.parameters or ""
+            return text or ""
+
+        for piece in pieces:
+            told, rest = thoughts.parse_stream_chunk(piece) if thoughts else (None, piece)
+            thought += told or ""
+            content += take(*calls.parse_stream_chunk(rest)) if rest else ""
+        told, rest = thoughts.parse_stream_end() if thoughts else (None, None)
+        thought += told or ""
+        content += take(*calls.parse_stream_chunk(rest)) if rest else ""
+        content += take(*calls.parse_stream_end())
+        return reply(thought, content, [(name, arguments) for name, arguments in made.values()])
+
+
 def thinks(line: Result) -> bool:
     """Whether a server that knows that thinking is off would ask its reasoning parser."""
     return line["thinking"] or any(tag in line["text"] for tag in line["think"])
@@ -213,7 +270,7 @@ def reply(reasoning: str | None, content: str | None, calls: list[tuple[str, str
     return {"reasoning": reasoning or None, "content": content or None, "tool_calls": made}
 
 
-PEERS: dict[str, Any] = {"mlx-lm": MlxLm, "vllm-mlx": VllmMlx, "rapid-mlx": RapidMlx}
+PEERS: dict[str, Any] = {"mlx-lm": MlxLm, "vllm-mlx": VllmMlx, "rapid-mlx": RapidMlx, "sglang": Sglang}
 
 
 def main(name: str) -> None:
