@@ -124,6 +124,7 @@ class MinimaxM2(PlainTagsParser):
     markers: ClassVar[tuple[str, ...]] = (OPEN, CLOSE, INVOKE)
     openers: ClassVar[tuple[str, ...]] = (OPEN,)
     closers: ClassVar[tuple[str, ...]] = (CLOSE,)
+    hidden: ClassVar[tuple[str, ...]] = (OPEN, CLOSE)
     newlines_before: ClassVar[int] = 1
     reasoning: ClassVar[str | None] = "minimax_m2"
     undeclared_as_text: ClassVar[bool] = False
