@@ -13,19 +13,20 @@ The token never stands in visible text: tags that fit nowhere are dropped.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import ClassVar
 
 from tool_parsers.arguments import WHITESPACE
-from tool_parsers.base import Grammar
+from tool_parsers.base import Grammar, ToolSchema
+from tool_parsers.deepseek_v4_grammar import TOKEN, DsmlGrammar
 from tool_parsers.events import BlockEnd, BlockStart, Malformed
+from tool_parsers.grammar import CallGrammar, Calls, Spell
 from tool_parsers.json_text import read_json, write_json
 from tool_parsers.scan import Source
 from tool_parsers.schema import Types
 from tool_parsers.tagged import LONGEST_TAG, Head, HeadOr, TaggedParser, Tags
 from tool_parsers.values import ValueTags
 
-TOKEN = "｜DSML｜"
 _OPENER = f"<{TOKEN}"
 _CLOSER = f"</{TOKEN}"
 
@@ -70,6 +71,10 @@ class DeepseekV4(TaggedParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return TOKEN in template
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return DsmlGrammar(tools, calls, spell)
 
     def _tag_at(self, text: str, *, ended: bool) -> str | None:
         tag = next(filter(text.startswith, TAGS.all), None)

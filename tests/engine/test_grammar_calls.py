@@ -34,6 +34,11 @@ FORMATS = {
         ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
         ["</arg_value></tool_call>"],
     ),
+    "deepseek_v4": (
+        "deepseek_v4.jsonl",
+        ["｜DSML｜"],
+        ["</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"],
+    ),
     "hermes": ("qwen3.jsonl", ["<tool_call>", "</tool_call>"], ["}}</tool_call>"]),
     "kimi_k2": (
         "kimi_k2.jsonl",
@@ -68,7 +73,7 @@ REASONS = {
     " m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
     "an end tag is missing": "m2-136 m2-more-012 m2-more-014 m2-more-015 m2-more-034 m2-more-035 m3-079 m3-080"
     " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057 q3-013 ki-010 qc-011 qc-012"
-    " gl-010 gl-011 gl-012",
+    " gl-010 gl-011 gl-012 d4-011",
     "the text ends inside a tag": "m3-072",
     "an opening tag is missing": "m3-more-030 m3-more-031 m3-more-036",
     "a stray tag, or one that is none": "qc-025 m2-more-009 m2-more-011 m2-more-013 m2-more-016 m2-more-019 m2-more-118"
@@ -78,7 +83,8 @@ REASONS = {
     "brackets too few or too many": "q3-007 q3-008",
     "two calls in one pair of tags": "q3-012",
     "a call without a number": "ki-006",
-    "GLM's own tags inside a value": "gl-004 gl-005 gl-006 gl-007",
+    "the own tags of GLM and DeepSeek inside a value": "gl-004 gl-005 gl-006 gl-007 d4-006 d4-008",
+    "a parameter that does not say what it is": "d4-005",
     "a turn token": "m2-more-122 m2-more-124 m3-more-075",
 }
 """What the parsers read, and the grammar keeps a model from writing: the calls are repaired there."""
