@@ -53,3 +53,9 @@ def test_make_targets_exist() -> None:
     named = re.findall(r"make (\w+)", "\n".join(blocks("sh")))
     assert named
     assert set(named) <= set(targets)
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
