@@ -24,6 +24,7 @@ class Step:
     content: str = ""
     calls: tuple[Call, ...] = ()
     results: tuple[str, ...] = ()
+    unfinished: bool = False  # only the thought is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +332,7 @@ def make_session(source: Source, turns: int, filler: int = 0) -> Session:
 
 
 def some_tools(source: Source) -> list[Tool]:
-    return offer(source, source.choice([1, 1, 2, 2, 3, 3, 4, 4])) if source.chance(0.88) else []
+    return offer(source, source.choice([1, 1, 2, 2, 3, 3, 4, 4, 4])) if source.chance(0.92) else []
 
 
 def any_loop(source: Source, tools: list[Tool]) -> Loop:
@@ -341,13 +342,18 @@ def any_loop(source: Source, tools: list[Tool]) -> Loop:
 
 
 def fan(source: Source, count: int, filler: int = 0) -> Session:
-    """So many first messages to the same tools, each by itself; half of them end at the call."""
+    """So many first messages to the same tools, each by itself, most of them cut short."""
     tools = some_tools(source)
-    loops = [any_loop(source, tools) for _ in range(count)]
-    loops = [
-        replace(loop, steps=(replace(loop.steps[0], results=()),)) if source.chance(0.5) else loop for loop in loops
-    ]
+    loops = [shortened(source, any_loop(source, tools)) for _ in range(count)]
     return Session(system_text(source, filler), [tool.schema for tool in tools], loops, alone=True)
+
+
+def shortened(source: Source, loop: Loop) -> Loop:
+    """Up to the choice of the tool, up to the call, or whole: the choice is the hardest to learn."""
+    kind = source.random()
+    if not loop.steps[0].calls or kind < 0.22:
+        return loop
+    return replace(loop, steps=(replace(loop.steps[0], results=(), unfinished=kind < 0.55),))
 
 
 def echo_session(source: Source) -> Session:

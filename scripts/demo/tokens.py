@@ -32,8 +32,17 @@ TOOLS_TAIL = (
     "</tools>\n\nWrite the calls of a turn in one block, each parameter between its tags:\n\n<minimax:tool_call>\n"
     '<invoke name="tool-name">\n<parameter name="parameter-name">value</parameter>\n</invoke>\n</minimax:tool_call>'
 )
-# The template's two fixed texts are one token each; nothing else of the template is.
+# The template's two fixed texts are one token each, and so are the joints of a tool's schema in its
+# usual order: a name then follows a token that nothing else follows, which makes it easy to find.
 FIXED = [TOOLS_HEAD, TOOLS_TAIL]
+JOINTS = [
+    '<tool>{"name": "',
+    '", "description": "',
+    '", "parameters": {"type": "object", "properties": {"',
+    '": {"type": "',
+    '"}}, "required": ["',
+    '"]}}</tool>\n',
+]
 
 SPLIT = "|".join(
     [
@@ -53,11 +62,12 @@ def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    added = len(SPECIAL) + len(ADDED) + len(FIXED)
+    added = len(JOINTS) + len(SPECIAL) + len(ADDED) + len(FIXED)
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - added, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in JOINTS])
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED + FIXED])
     return tokenizer
@@ -163,7 +173,8 @@ class Encoder:
 
     def _reply(self, sequence: Sequence, step: Step, at: int, branch: int) -> int:
         at = self._put(sequence, "]~b]ai\n<think>\n", at, branch)
-        return self._put(sequence, f"{step.think}\n</think>\n\n{body(step)}", at, branch, True)
+        rest = "" if step.unfinished else f"\n\n{body(step)}"
+        return self._put(sequence, f"{step.think}\n</think>{rest}", at, branch, True)
 
     def _put(self, sequence: Sequence, text: str, at: int, branch: int, learn: bool = False) -> int:
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids

@@ -183,7 +183,7 @@ def family_name(source: Source, family: Family) -> str:
     """A name that fits a family, or (one in eight) one that does not."""
     if source.chance(0.12):
         return odd_name(source)
-    if not source.test and source.chance(0.25):
+    if not source.test and source.chance(0.15):
         return source.choice(family.names)
 
     def draw() -> str:
@@ -198,12 +198,12 @@ def parameter_name(source: Source, names: tuple[str, ...]) -> str:
     """One of the fitting names, with a word before or after it when they are used up."""
     if source.chance(0.1):
         return odd_parameter(source)
-    if not source.test and source.chance(0.25):
+    if not source.test and source.chance(0.15):
         return names[0]
 
     def draw() -> str:
         name, word = source.choice(names), source.word()
-        if source.chance(0.4 if source.test else 0.5):
+        if source.chance(0.4):
             return name
         return join(source, source.choice([[name, word], [word, name]]))
 
@@ -212,7 +212,7 @@ def parameter_name(source: Source, names: tuple[str, ...]) -> str:
 
 def odd_parameter(source: Source) -> str:
     kind = source.random()
-    if kind < 0.5 and not source.test:
+    if kind < 0.25 and not source.test:
         return str(source.fresh(lambda: source.choice(PARAMETER_NAMES)))
     if kind < 0.75:
         return str(source.fresh(lambda: join(source, [source.choice(PARAMETER_NAMES), source.term().lower()])))

@@ -35,13 +35,13 @@ def draw(source: Source, progress: float) -> Session:
         return echo_session(source)
     kind = source.random()
     far = min(1.0, progress / 0.5)  # how much of the long material is let in
-    if kind < 0.05 * far:
+    if kind < 0.02 * far:
         return make_session(source, source.choice([5, 6, 8, 10, 12]), source.choice([0, 0, 30]))
-    if kind < 0.08 * far:
+    if kind < 0.035 * far:
         return fan(source, source.choice([2, 3, 4]), source.randint(100, 900))
-    if kind < 0.1 + 0.15 * far:
+    if kind < 0.08 + 0.06 * far:
         return make_session(source, source.choice([1, 2, 3, 4]), source.choice([0, 0, 0, 20, 60]))
-    return fan(source, source.choice([4, 5, 6, 8]), source.choice([0, 0, 0, 0, 0, 0, 10, 40]))
+    return fan(source, source.choice([2, 3, 4]), source.choice([0, 0, 0, 0, 0, 0, 0, 20]))
 
 
 def collate(sequences: list[Sequence]) -> Batch:
@@ -69,7 +69,7 @@ def collate(sequences: list[Sequence]) -> Batch:
 def batches(encoder: Encoder, seed: int, chunk: int, progress: float, words: tuple[str, ...]) -> list[Batch]:
     """A chunk of batches: sessions of like length together, in random order."""
     source = Source(f"train {seed} {chunk}", pieces=words)
-    sequences = [encoder(draw(source, progress)) for _ in range(800 if progress < 0 else 80)]
+    sequences = [encoder(draw(source, progress)) for _ in range(800 if progress < 0 else 220)]
     sequences = sorted((s for s in sequences if len(s.ids) <= LONGEST), key=lambda s: len(s.ids))
     found: list[list[Sequence]] = []
     group: list[Sequence] = []
