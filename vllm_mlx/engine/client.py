@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from vllm_mlx.config import EngineConfig
 from vllm_mlx.engine.interface import EngineError, HealthState
@@ -91,7 +92,7 @@ class EngineClient:
             self._process = None
         if self._health != "failed":
             self._health, self._failure = "failed", "the engine was closed"
-        self._fail_all(self._failure)
+        self._taken().fail(self._failure)
 
     def submit(self, request: Submit) -> "ClientGeneration":
         if self._health == "failed":
@@ -135,13 +136,17 @@ class EngineClient:
         while True:
             process = await EngineProcess.spawn(self._config, self._dispatch)
             self._process = process
-            reason = await self._watch(process)
-            reason = process.fatal or reason
+            stall = await self._watch(process)
+            # Requests that come from here on are the next engine's.
             self._health = "restarting" if self._info else "starting"
-            idle = process.was_ready and not self._generations
+            doomed = self._taken() if process.was_ready else _Open({}, deque())
+            reason = "the engine was closed"
+            try:
+                reason = process.fatal or stall or f"the engine process ended ({await process.exit_text()})"
+            finally:
+                doomed.fail(reason)
+            idle = process.was_ready and not doomed.generations
             failures = failures + 1 if not process.was_ready or (idle and not process.served) else 0
-            if process.was_ready:
-                self._fail_all(reason)
             # A process that hangs is not asked twice.
             await process.end(_END_GRACE if process.ended.is_set() else 0)
             if process.fatal or failures >= _LOAD_ATTEMPTS:
@@ -150,8 +155,8 @@ class EngineClient:
             _log.error("%s; starting a new engine", reason)
             await asyncio.sleep(_BACKOFF * 4**failures)
 
-    async def _watch(self, process: EngineProcess) -> str:
-        """Returns when the process has ended or hangs: why."""
+    async def _watch(self, process: EngineProcess) -> str | None:
+        """Returns when the process has ended, or with a reason when it hangs."""
         loop = asyncio.get_running_loop()
         last_idle = loop.time()
         while not process.ended.is_set():
@@ -164,23 +169,20 @@ class EngineClient:
             quiet = loop.time() - max(last_idle, process.last_heard)
             if quiet > self._stall_timeout:
                 return f"the engine made no step for {quiet:.0f} s"
-        return f"the engine process ended ({await process.exit_text()})"
+        return None
 
     def _give_up(self, reason: str) -> None:
         self._health, self._failure = "failed", reason
         _log.error("no engine: %s", reason)
-        self._fail_all(reason)
+        self._taken().fail(reason)
         if self._first_ready and not self._first_ready.done():
             self._first_ready.set_exception(EngineError("died", reason))
 
-    def _fail_all(self, reason: str) -> None:
-        generations, self._generations = self._generations, {}
-        for generation in generations.values():
-            generation.put(EngineError("died", reason))
-        while self._reports:
-            report = self._reports.popleft()
-            if not report.done():
-                report.set_exception(EngineError("died", reason))
+    def _taken(self) -> "_Open":
+        """What waits for an answer now; nothing does afterwards."""
+        taken = _Open(self._generations, self._reports)
+        self._generations, self._reports = {}, deque()
+        return taken
 
     def _dispatch(self, process: EngineProcess, reply: Reply) -> None:
         match reply:
@@ -213,6 +215,21 @@ class EngineClient:
         if last:
             del self._generations[id]
         generation.put(item)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """Who waits for an engine."""
+
+    generations: "dict[str, ClientGeneration]"
+    reports: "deque[asyncio.Future[CacheReport]]"
+
+    def fail(self, reason: str) -> None:
+        for generation in self.generations.values():
+            generation.put(EngineError("died", reason))
+        for report in self.reports:
+            if not report.done():
+                report.set_exception(EngineError("died", reason))
 
 
 class ClientGeneration:
