@@ -132,3 +132,12 @@ def test_a_tool_beyond_grammars_is_called_freely_and_counted(chat, demo_run):
     found = list(forced(chat, demo_run(), BEYOND))
     assert all(last.free_calls == 1 for _, last in found)
     assert all(call.name == "echo" for reply, _ in found for call in reply.tool_calls)
+
+
+def test_an_answer_that_is_over_ends_before_min_tokens(chat, demo_run):
+    run = demo_run()
+    run.submit(
+        "a", chat.encode("Say."), 20, stop_ids=list(chat.stop_ids), min_tokens=10, grammar=choice_answer(["yes"])
+    )
+    run.until_idle()
+    assert (chat.decode(run.tokens["a"]), run.ends["a"]) == ("yes", "stop")

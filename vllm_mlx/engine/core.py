@@ -206,8 +206,11 @@ class Core:
         submit = sequence.submit
         banned = submit.stop_ids if sequence.launched < submit.min_tokens else ()
         forced = sequence.next_forced()
-        mask = self._constraints.mask(submit.id, thinking=sequence.thinking) if forced is None else None
-        return Draw(position=sequence.launched, forced=forced, banned=banned, mask=mask)
+        if forced is not None:
+            return Draw(position=sequence.launched, forced=forced)
+        mask = self._constraints.mask(submit.id, thinking=sequence.thinking, banned=banned)
+        # A grammar that has come to its end leaves nothing but the stop, also before `min_tokens`.
+        return Draw(position=sequence.launched, banned=banned if mask is None else (), mask=mask)
 
     def _deliver(self, flight: Flight) -> None:
         deltas: list[Delta] = []

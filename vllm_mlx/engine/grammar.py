@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -91,13 +91,17 @@ class Constraints:
     def holds(self, id: str) -> bool:
         return id in self._here
 
-    def mask(self, id: str, *, thinking: bool) -> mx.array | None:
-        """Which ids may be drawn, (vocabulary,) of bool; None: any."""
+    def mask(self, id: str, *, thinking: bool, banned: Iterable[int] = ()) -> mx.array | None:
+        """Which ids may be drawn, (vocabulary,) of bool; None: any. `banned` ones only if there are no others."""
         constraint = self._here.get(id)
         bits = constraint.allowed(thinking=thinking) if constraint else None
         if bits is None or not bits.any():
             return None
         permit(bits, self._before.get(id, []), allowed=True)
+        if banned:
+            rest = bits.copy()
+            permit(rest, banned, allowed=False)
+            bits = rest if rest.any() else bits
         return as_mask(bits, self._vocab_size)
 
     def free_calls(self, id: str) -> int:
@@ -136,6 +140,8 @@ class Grammars:
         calls = parser.grammar(json.loads(grammar.tools), Calls(tuple(grammar.names), grammar.single), words.spell)
         if calls is None:
             raise ValueError(f"the format {grammar.format} has no grammar")
+        if grammar.required and (first := calls.piece("")):
+            self._lark(first)
         answer = Answer(self._lark(grammar.answer.lark), stop_ids, words) if grammar.answer else None
         return ToolCalls(calls, self._lark, stop_ids, words, required=grammar.required, answer=answer)
 
@@ -194,7 +200,7 @@ class _Words:
         return bits
 
 
-def permit(bits: Bits, ids: list[int], *, allowed: bool) -> None:
+def permit(bits: Bits, ids: Iterable[int], *, allowed: bool) -> None:
     """Sets or clears single ids."""
     for token in ids:
         if token >> 3 < len(bits):
