@@ -79,13 +79,26 @@ def test_a_line_needs_only_its_output(tmp_path):
     ["x", "[]", "{}",
      '{"output": 1.5}', '{"output": [null]}', '{"output": [true]}', '{"output": [{"b64": "!"}]}',
      '{"output": "x", "finish_reason": "over"}', '{"output": "x", "die_after": -1}',
-     '{"output": "x", "delay_ms": "1"}'],
+     '{"output": "x", "delay_ms": "1"}', '{"output": "x", "error_after": 1.5}'],
 )  # fmt: skip
 def test_a_bad_line_is_named(tmp_path, line):
     file = tmp_path / "r.jsonl"
     file.write_text(LINES[0] + "\n" + line, encoding="utf-8")
     with pytest.raises(ReplayError, match="line 2"):
         read_lines(file)
+
+
+def test_a_field_that_does_nothing_is_logged(tmp_path, caplog):
+    file = tmp_path / "r.jsonl"
+    file.write_text('{"output": "x", "dely_ms": 5, "tokens": [1], "path": null}')
+    read_lines(file)
+    assert [record.args[2] for record in caplog.records] == ["dely_ms"]
+
+
+def test_tokens_of_another_model_are_refused(chat):
+    lines = [parse_line({"output": [1, 2]}), parse_line({"output": [1, 200_000]})]
+    with pytest.raises(ReplayError, match="line 2: the model has no token 200000"):
+        replay_engine(lines, CONFIG, chat)
 
 
 def test_an_empty_file_is_refused(tmp_path):

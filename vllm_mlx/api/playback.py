@@ -8,6 +8,7 @@ import base64
 import binascii
 import logging
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,10 @@ from vllm_mlx.engine.replay import ReplayEngine, ReplayLine
 
 CONTEXT = 1_048_576
 """Tokens that a replay takes by default: what was recorded of a large model plays with a small one's tokenizer."""
+
+_FIELDS = {item.name for item in fields(ReplayLine)} - {"pieces"} | {"output"}
+_NOTES = {"prompt", "prompt_tokens", "tokens"}
+"""What a recorder writes for people to read."""
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +46,19 @@ def read_lines(file: Path) -> list[ReplayLine]:
     for number, text in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
         if text.strip():
             try:
-                lines.append(parse_line(plain(read_json(text), frozenset({"request"}))))
+                line = plain(read_json(text), frozenset({"request"}))
+                lines.append(parse_line(line))
             except (ValueError, ApiError) as error:
                 raise ReplayError(f"{file}, line {number}: {error}") from error
+            for name in sorted(line.keys() - _FIELDS - _NOTES):
+                log.warning("%s, line %d: the field %.100r is unknown here and does nothing", file, number, name)
     if not lines:
         raise ReplayError(f"{file} has no lines to play")
     return lines
 
 
 def parse_line(line: Any) -> ReplayLine:
-    """One line's JSON object. Raises `ValueError`; fields that are not named here are the recorder's own notes."""
+    """One line's JSON object. Raises `ValueError` for a field that is not what it must be."""
     if not isinstance(line, dict) or "output" not in line:
         raise ValueError('a line is an object with "output"')
     output = line["output"]
@@ -95,11 +103,17 @@ def _number(line: dict[str, Any], name: str) -> float | None:
 
 def _count(line: dict[str, Any], name: str) -> int | None:
     value = _number(line, name)
-    return None if value is None else int(value)
+    if value is not None and not isinstance(value, int):
+        raise ValueError(f"{name} must be a whole number of pieces")
+    return value
 
 
 def replay_engine(lines: Sequence[ReplayLine], config: ServeConfig, chat: ChatModel) -> ReplayEngine:
-    """Plays `lines` as `config.engine` says. Their requests are rendered here: the same prompt gets its line again."""
+    """Plays `lines` as `config.engine` says. Their requests are rendered here: the same prompt gets its line again.
+
+    Raises:
+        ReplayError: a token id that the tokenizer does not have.
+    """
     length = config.engine.max_model_len or max(chat.max_model_len, CONTEXT)
     size = chat.tokenizer.backend.get_vocab_size()
     info = EngineInfo(max_model_len=length, vocab_size=size, device="replay", weight_bytes=0)
@@ -108,6 +122,9 @@ def replay_engine(lines: Sequence[ReplayLine], config: ServeConfig, chat: ChatMo
     )
     service = Service(config, chat, engine)
     for number, line in enumerate(lines):
+        for piece in line.pieces:
+            if isinstance(piece, int) and chat.tokenizer.backend.id_to_token(piece) is None:
+                raise ReplayError(f"line {number + 1}: the model has no token {piece}; --model says whose they are")
         codec = CODECS.get(line.path or "/v1/chat/completions")
         if line.request is None or codec is None:
             continue

@@ -38,5 +38,8 @@ def command(file: str, model: str | None, **values: Any) -> None:
     with listen(values["host"], values["port"], values["uds"]) as listener:
         config = _model.serve_config(_model.find(model or hub.BUILT_IN, code=values["trust_remote_code"]), values)
         chat = _model.load_chat(config)
-        engine = replay_engine(lines, config, chat)
+        try:
+            engine = replay_engine(lines, config, chat)
+        except ReplayError as error:
+            raise click.UsageError(f"{file}, {error}") from error
         _launch.run(create_app(config, chat, engine), config, chat, engine, listener)
