@@ -68,6 +68,8 @@ class JsonGrammar(CallGrammar):
         self.place = Place.BEFORE
         self._arguments = Node("", Schema([], None), free=True)
         self._first = True
+        self._quoting = False
+        """A marker was written in the string at hand: what may come is the rest of it."""
         self._scan = _Scan()
 
     def begins(self, text: str, *, thinking: bool) -> bool | None:
@@ -134,7 +136,7 @@ class JsonGrammar(CallGrammar):
         if end is None:
             return None
         self._note(self.text[: end - 1])
-        self._first = False
+        self._first = self._quoting = False
         if self.text[end - 1] == "}":
             self.place = Place.TAIL
         self._scan = _Scan()
@@ -167,6 +169,7 @@ class JsonGrammar(CallGrammar):
 
     def quote(self, marker: str) -> None:
         self.text += marker
+        self._quoting = True
         self._scan.read(self.text)
 
     # What may come next.
@@ -184,7 +187,7 @@ class JsonGrammar(CallGrammar):
             case Place.MEMBER:
                 if self.loose:
                     return None
-                if self._scan.in_string and (key := _KEY.match(self.text)):
+                if self._quoting and (key := _KEY.match(self.text)):
                     rest = f"/{_REST_OF_STRING}/ {self._separator(lark, read_json(key[1]))}"
                     return lark.text(f"{literal(prefix)} {rest}" if prefix else rest)
                 body = self._members(lark)
