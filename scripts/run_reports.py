@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from reports.cases import NotRun, read
 from reports.checks import problems
@@ -21,7 +22,7 @@ SHOWN = 3
 """Failed cases of one entry that are printed."""
 
 
-async def run(entries: list[dict[str, object]]) -> Counter[str]:
+async def run(entries: list[dict[str, Any]]) -> Counter[str]:
     """Prints each failure; returns how many entries passed, failed and were not run."""
     counts: Counter[str] = Counter()
     not_run: list[str] = []
@@ -42,14 +43,19 @@ async def run(entries: list[dict[str, object]]) -> Counter[str]:
                     print(f"    and {len(failures) - SHOWN} more")
             elif found.reasons:
                 counts["not run"] += 1
-                reason = OTHER.get(found.id) or OTHER["kinds"].get(entry["repro"]["kind"]) or found.reasons[0]
-                not_run.append(f"{found.id} ({entry['theme']}): {reason}")
+                not_run.append(f"{found.id} ({entry['theme']}): {why(entry, found.reasons[0])}")
             else:
                 counts["passed"] += 1
     for line in not_run:
         print(f"not run {line}")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['not run']} not run")
     return counts
+
+
+def why(entry: dict[str, Any], reason: str) -> str:
+    """What stands for an entry that is not run."""
+    known = OTHER.get(entry["id"]) or OTHER["kinds"].get(entry["repro"]["kind"]) or reason
+    return "its tests: " + ", ".join(known) if isinstance(known, list) else known
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "scripts/run_reports.py"
@@ -69,6 +70,15 @@ ENTRIES = [
     entry("other", kind="manual", actions=["look"], expect={}),
     scripted("unknown", {"smells_of": "roses"}),
 ]
+
+
+def test_the_tests_that_stand_for_entries_are_there():
+    named = tomllib.loads((SCRIPT.parent / "reports/other.toml").read_text())
+    tests = [test for known in named.values() if isinstance(known, list) for test in known]
+    assert tests
+    for test in tests:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (SCRIPT.parents[1] / file).read_text(), test
 
 
 def test_reports_are_judged_right(tmp_path):
