@@ -263,3 +263,23 @@ def test_a_long_prompt_that_diverges_is_looked_up_quickly(record_property):
     count, _ = cache.match([*prompt[:131000], 5000, *prompt[131001:]])
     record_property("seconds", time.perf_counter() - started)
     assert count == 131000
+
+
+def test_what_a_copied_row_computes_can_be_copied_too_and_is_stored_once():
+    cache, system = big(), sequence(1, 200)
+    main = cache.take(system)
+    compute(main, system)
+    cache.share(main, system[:-1])
+    task = system[:-1] + sequence(2, 100)
+    first = cache.take([*task, 5])
+    assert first.length == 199
+    compute(first, task)
+    cache.share(first, task)
+    second = cache.take([*task, 6])
+    assert second.length == len(task)
+    check(second.caches, task)
+    for lease, tokens in ((first, [*task, 5]), (second, [*task, 6]), (main, system)):
+        compute(lease, tokens)
+        cache.give(lease, tokens, len(tokens))
+        check_tree(cache)
+    assert held(cache) == 200 + 101

@@ -28,6 +28,8 @@ class Run(Node):
 
     caches: Caches
     lent: bool = False
+    double: bool = False
+    """A row's that was copied: what it shares with other runs is stored there, and will not be stored twice."""
 
 
 @dataclass(slots=True, eq=False)
@@ -129,8 +131,9 @@ class PrefixCache(Tree[Run]):
     def share(self, lease: Lease, tokens: Sequence[int]) -> None:
         """The row has computed all of `tokens`: others may copy from it while it runs."""
         if lease.run is None:
-            if self.match(tokens)[0] < BLOCK <= len(tokens):
-                run = Run(base=0, tokens=list(tokens), caches=lease.caches, lent=True)
+            known = self.match(tokens)[0]
+            if len(tokens) - known >= BLOCK:
+                run = Run(base=0, tokens=list(tokens), caches=lease.caches, lent=True, double=known >= BLOCK)
                 self._attach(run, None, list(self.chain(tokens)))
                 self.touch([run])
                 lease.run = run
@@ -154,6 +157,9 @@ class PrefixCache(Tree[Run]):
         """The row has ended: of the `held` tokens in its caches `tokens` are meant, and stored."""
         assert len(tokens) <= held
         run = lease.run
+        if run is not None and run.double and not run.children:
+            self.remove(run)
+            run = None
         if run is not None:
             run.lent = False
             run.caches = lease.caches
