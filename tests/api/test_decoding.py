@@ -410,6 +410,7 @@ REFUSED = [
     ({"input": "x", "tool_choice": {"type": "web_search"}}, "tool_choice"),
     ({"input": "x", "tools": [SPAWN], "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice"),
     ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
+    ({"input": "x", "max_output_tokens": 10**30}, "max_output_tokens"),
     ({"input": "x", "temperature": -1}, "temperature"),
     ({"input": "x", "background": True}, "background"),
     ({"input": "x", "conversation": "c"}, "conversation"),

@@ -249,6 +249,9 @@ REFUSED = [
     # the request's fields, what the message says
     ({"max_tokens": None}, "max_tokens: is required"),
     ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 10**30}, "max_tokens"),
+    ({"top_k": 10**30}, "top_k"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 10**30}}, "thinking.budget_tokens"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content: is required"),

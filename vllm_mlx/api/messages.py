@@ -27,7 +27,7 @@ class WireThinking(Wire):
     """Whether the model thinks, how much, and whether the client wants to see it."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
-    budget_tokens: int | None = Field(None, ge=1)
+    budget_tokens: int | None = Field(None, ge=1, lt=2**31)
     display: str | None = None
 
 
@@ -81,12 +81,12 @@ class CountTokensRequest(WireRequest):
 class MessagesRequest(CountTokensRequest):
     """The body of `POST /v1/messages`."""
 
-    max_tokens: int = Field(ge=1)
+    max_tokens: int = Field(ge=1, lt=2**31)
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
+    top_k: int | None = Field(None, ge=-1, lt=2**31)
 
 
 def decode(wire: MessagesRequest, service: Service) -> GenerationRequest:

@@ -42,7 +42,7 @@ class ResponsesRequest(WireRequest):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = Field(None, description="none, auto, required, or an object that names tools.")
     parallel_tool_calls: bool | None = None
-    max_output_tokens: int | None = Field(None, ge=1)
+    max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
     stream: bool | None = None
     store: bool | None = None
     include: list[str] | None = None
