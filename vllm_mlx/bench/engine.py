@@ -11,11 +11,13 @@ from typing import Any
 
 from vllm_mlx.bench.http import Stream, stream_chat
 from vllm_mlx.bench.models import make_model
-from vllm_mlx.bench.servers import Raw, Server, closing_all, settled
+from vllm_mlx.bench.servers import Raw, Server, closing_all, quiet, settled
 
 SAMPLED = {"temperature": 1.0, "top_p": 0.95, "top_k": 40}
 _LONG = 1500
 _TOKENS = 64
+_REPLY = 2
+"""Tokens of a reply that a next turn follows: a reply that is cut comes back as other tokens, so it is kept short."""
 _MAIN = "vllm-mlx"
 
 Samples = dict[str, list[float]]
@@ -64,9 +66,13 @@ class _Rounds:
     async def server(self, server: Server) -> dict[str, float]:
         measures: dict[str, float] = {}
         for streams in (1, 4, 8):
+            await quiet(server)
             measures |= await self._decode(server, streams, {"temperature": 0}, f"decode {streams}")
+        await quiet(server)
         measures |= await self._repeated(server)
+        await quiet(server)
         measures |= await self._joining(server)
+        await quiet(server)
         return measures
 
     async def sampled(self, server: Server) -> dict[str, float]:
@@ -90,11 +96,11 @@ class _Rounds:
     async def _repeated(self, server: Server) -> dict[str, float]:
         """The same prompt twice, then the turn that follows."""
         messages = [{"role": "user", "content": _text(self.rng, _LONG)}]
-        body = _body(server, messages, 16, {"temperature": 0})
+        body = _body(server, messages, _REPLY, {"temperature": 0})
         cold = await stream_chat(server.base_url, body)
         again = await stream_chat(server.base_url, body)
         more = {"role": "assistant", "content": again.text}, {"role": "user", "content": _text(self.rng, 100)}
-        turn = await stream_chat(server.base_url, _body(server, [*messages, *more], 16, {"temperature": 0}))
+        turn = await stream_chat(server.base_url, _body(server, [*messages, *more], _REPLY, {"temperature": 0}))
         return {
             "TTFT 1.5k cold ms": 1000 * cold.ttft,
             "TTFT 1.5k again ms": 1000 * again.ttft,
@@ -126,11 +132,11 @@ class _Rounds:
         for streams in (1, 4, 8):
             measures |= self._raw_decode(raw, streams, None, f"decode {streams}")
         (long,) = self.prompts(1, _LONG)
-        (turn,) = self.prompts(1, _LONG + 16 + 110)
+        (turn,) = self.prompts(1, _LONG + _REPLY + 120)
         for label, prompt, known in (
             ("1.5k cold", long, 0),
             ("1.5k again", long, _LONG - 1),
-            ("agent turn", turn, _LONG + 16),
+            ("agent turn", turn, _LONG + _REPLY),
         ):
             answer = raw.run(prompts=[prompt], max_tokens=2, known=known)
             measures[f"TTFT {label} ms"] = 1000 * answer["times"][0][0]

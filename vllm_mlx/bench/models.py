@@ -37,8 +37,8 @@ SHAPES = {
 }
 _SPECIAL = ("[BOS]", "[TURN]", "[END]")
 _TEMPLATE = (
-    "{{ '[BOS]' }}{% for m in messages %}{{ '[TURN]' + m.role + '\\n' + (m.content or '') + '[END]\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '[TURN]ai\\n' }}{% endif %}"
+    "{{ '[BOS]' }}{% for m in messages %}{{ '[TURN]' + ('ai' if m.role == 'assistant' else m.role) + '\\n' }}"
+    "{{ (m.content or '') + '[END]\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '[TURN]ai\\n' }}{% endif %}"
 )
 
 

@@ -112,6 +112,15 @@ class Raw:
         self._process.wait(10)
 
 
+async def quiet(server: Server, patience: float = 10.0) -> None:
+    """Waits until a server does nothing any more: what it does ahead for the next turn must not fall into a measure."""
+    for _ in range(int(patience / 0.25)):
+        before = server.cpu()
+        await asyncio.sleep(0.25)
+        if server.cpu() - before <= 0.01:
+            return
+
+
 async def settled(server: Server, seconds: float = 1.0) -> float:
     """The share of one core that an idle server takes."""
     before = server.cpu()
