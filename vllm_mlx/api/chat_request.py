@@ -65,7 +65,7 @@ class ChatCompletionRequest(GenerationFields):
         json_schema_extra={"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object"}, {"type": "null"}]},
     )
     parallel_tool_calls: bool | None = Field(None, description="false: the reply ends after its first call.")
-    max_completion_tokens: int | None = Field(None, ge=1, description="Goes before max_tokens.")
+    max_completion_tokens: int | None = Field(None, ge=1, lt=2**31, description="Goes before max_tokens.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     modalities: list[str] | None = Field(None, description="Only text.")
@@ -73,7 +73,7 @@ class ChatCompletionRequest(GenerationFields):
     thinking: dict[str, Any] | bool | None = Field(None, description="As MiniMax's own API has it.")
     enable_thinking: bool | None = None
     include_reasoning: bool | None = Field(None, description="false: thoughts are not sent.")
-    thinking_token_budget: int | None = Field(None, ge=0, description="A longer thought is closed.")
+    thinking_token_budget: int | None = Field(None, ge=0, lt=2**31, description="A longer thought is closed.")
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

@@ -27,11 +27,11 @@ class GenerationFields(WireRequest):
     n: int | None = Field(None, ge=1, le=128, description="How many replies; each is a sequence of its own.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(None, ge=1, description="At most; never more than is left of the context.")
-    min_tokens: int | None = Field(None, ge=0, description="No stop token is drawn before.")
+    max_tokens: int | None = Field(None, ge=1, lt=2**31, description="At most; never more than is left of the context.")
+    min_tokens: int | None = Field(None, ge=0, lt=2**31, description="No stop token is drawn before.")
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1, description="0 and -1: off.")
+    top_k: int | None = Field(None, ge=-1, lt=2**31, description="0 and -1: off.")
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, gt=0, le=10)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
@@ -43,7 +43,7 @@ class GenerationFields(WireRequest):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = Field(None, description="No stop token is drawn at all.")
     skip_special_tokens: bool | None = Field(None, description="Only true: no control token reaches a client.")
-    truncate_prompt_tokens: int | None = Field(None, ge=-1, description="Keeps the prompt's last tokens.")
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, lt=2**31, description="Keeps the prompt's last tokens.")
     return_token_ids: bool | None = None
     response_format: dict[str, Any] | None = Field(None, description="text, json_object or json_schema.")
     structured_outputs: dict[str, Any] | None = Field(
