@@ -100,11 +100,12 @@ class Tree(Generic[N]):
 
     def remove(self, node: N) -> None:
         """Takes out a node and what hangs on it."""
-        for child in list(node.children):
-            self.remove(child)
         (node.parent.children if node.parent else self._roots).remove(node)
-        self.unregister(node, node.hashes)
-        self.forgotten(node)
+        gone = [node]
+        for each in gone:
+            gone += each.children
+            self.unregister(each, each.hashes)
+            self.forgotten(each)
 
     def forgotten(self, node: N) -> None:
         """A node is in the tree no more: for what subclasses keep of it."""
