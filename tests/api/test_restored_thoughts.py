@@ -107,3 +107,17 @@ async def test_a_dropped_thought_is_put_back(prompts, path, restore):
     assert ("I look first." in prompt) is restore
     (count,) = [line for line in metrics.split("\n") if line.startswith("vllm_mlx:reasoning_restored_total")]
     assert float(count.split()[-1]) == restore
+
+
+@pytest.mark.parametrize("path", APIS)
+async def test_the_next_prompt_begins_with_the_last_one_and_its_reply(prompts, path):
+    chat = ChatModel.load(Path(vllm_mlx.demo.__file__).parent)
+    config = ServeConfig(engine=EngineConfig(model="demo"))
+    ids = chat.encode(WRITTEN)
+    lines = [parse_line({"output": ids}), parse_line({"output": "x\n</think>\n\nThere is a.txt."})]
+    first, next_turn = APIS[path]
+    async with connect(create_app(config, chat, replay_engine(lines, config, chat))) as client:
+        reply = (await client.post(path, json=first)).json()
+        await client.post(path, json={**first, **next_turn(reply)})
+    begun, gone_on = (request.prompt for request in prompts)
+    assert gone_on[: len(begun) + len(ids)] == begun + ids
