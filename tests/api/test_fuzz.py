@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-import httpx
+import httpx2
 import pytest
 
 from .process import replay_file, running
@@ -29,7 +29,7 @@ def test_no_request_breaks_the_server(tmp_path):
         )
         assert fuzzer.returncode == 0, fuzzer.stdout + fuzzer.stderr
         body = {"messages": [{"role": "user", "content": "hi"}]}
-        message = httpx.post(server.url + "/chat/completions", json=body).json()["choices"][0]["message"]
-        load = httpx.get(server.root + "/load").json()
+        message = httpx2.post(server.url + "/chat/completions", json=body).json()["choices"][0]["message"]
+        load = httpx2.get(server.root + "/load").json()
     assert (message["reasoning_content"], message["content"]) == ("I think.", "Hello")
     assert load == {"server_load": 0}

@@ -6,7 +6,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
+import httpx2
 import openai
 import pytest
 
@@ -141,11 +141,11 @@ def test_a_client_that_leaves_frees_its_slot(tmp_path, hang_after):
     hang = {"output": list(THOUGHT), "hang_after": hang_after}
     file = replay_file(tmp_path, hang, hang, THOUGHT + "next")
     with running("replay", file, "--max-num-seqs", "1", "--keep-alive-interval", "0.1") as server:
-        with httpx.Client(base_url=server.url) as client:
+        with httpx2.Client(base_url=server.url) as client:
             body = {"messages": USER, "stream": True}
             with client.stream("POST", "/chat/completions", json=body) as response:
                 assert next(response.iter_lines()).startswith(":")
-            with pytest.raises(httpx.ReadTimeout):
+            with pytest.raises(httpx2.ReadTimeout):
                 client.post("/chat/completions", json={"messages": USER}, timeout=0.5)
         with sdk(server) as client:
             assert whole(client.chat.completions.create(model="demo", messages=USER))["content"] == "next"
@@ -155,7 +155,7 @@ def test_comments_keep_a_silent_stream_alive(tmp_path):
     file = replay_file(tmp_path, {"output": THOUGHT + "x", "prefill_ms": 1000})
     with running("replay", file, "--keep-alive-interval", "0.1") as server:
         body = {"messages": USER, "stream": True}
-        with httpx.stream("POST", server.url + "/chat/completions", json=body) as response:
+        with httpx2.stream("POST", server.url + "/chat/completions", json=body) as response:
             lines = list(response.iter_lines())
     first_data = next(at for at, line in enumerate(lines) if line.startswith("data:"))
     assert sum(line.startswith(":") for line in lines[:first_data]) >= 3
@@ -250,7 +250,7 @@ def test_parameters_act_on_the_model(demo):
         brief = ask(thinking_token_budget=2, min_tokens=20)
         assert brief.usage.completion_tokens_details.reasoning_tokens <= 4
         banned = greedy.choices[0].logprobs.content[0]
-        ids = httpx.post(demo.root + "/tokenize", json={"prompt": banned.token, "add_special_tokens": False}).json()
+        ids = httpx2.post(demo.root + "/tokenize", json={"prompt": banned.token, "add_special_tokens": False}).json()
         (id,) = ids["tokens"]
         without = ask(temperature=0, logit_bias={str(id): -100}, logprobs=True)
         assert without.choices[0].logprobs.content[0].token != banned.token
@@ -279,7 +279,7 @@ def test_a_killed_engine_ends_its_streams_and_comes_back():
         with pytest.raises(openai.APIError):
             list(stream)
         deadline = time.monotonic() + 60
-        while httpx.get(server.root + "/health").status_code != 200:
+        while httpx2.get(server.root + "/health").status_code != 200:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert whole(client.chat.completions.create(model="demo", messages=USER, max_tokens=20))["finish"]

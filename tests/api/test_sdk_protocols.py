@@ -4,7 +4,7 @@ import gzip
 import json
 
 import anthropic
-import httpx
+import httpx2
 import openai
 import pytest
 import zstandard
@@ -210,7 +210,7 @@ def test_packed_bodies(tmp_path, encoding, pack):
     body = pack(json.dumps({"model": "demo", "input": "hi"}).encode())
     with running("replay", replay_file(tmp_path, ANSWER)) as server:
         headers = {"content-encoding": encoding, "content-type": "application/json"}
-        response = httpx.post(f"{server.url}/responses", content=body, headers=headers)
+        response = httpx2.post(f"{server.url}/responses", content=body, headers=headers)
     assert response.status_code == 200
     assert response.json()["output"][-1]["content"][0]["text"] == "The sum is 5.50."
 
