@@ -27,7 +27,8 @@ PASTED = (
     "--enable-auto-tool-choice",
 )
 NEVER_LOADS = """
-import asyncio, signal, sys
+import asyncio
+from types import SimpleNamespace
 from fastapi import FastAPI
 from contextlib import asynccontextmanager
 from vllm_mlx.cli import _launch
@@ -42,7 +43,7 @@ async def never(app):
 
 config = ServeConfig(EngineConfig("x"), served_model_name=("x",))
 with listen("127.0.0.1", 0, None) as listener:
-    _launch.run(FastAPI(lifespan=never), config, None, None, listener)
+    _launch.run(FastAPI(lifespan=never), config, SimpleNamespace(warnings=()), None, listener)
 """
 
 
@@ -151,16 +152,15 @@ def test_a_signal_ends_open_streams_with_an_error(start: Start, tmp_path: Path, 
 
 
 def test_a_signal_while_the_model_loads() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", NEVER_LOADS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "loading\n"
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
-    finally:
-        process.kill()
+    command = [sys.executable, "-c", NEVER_LOADS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "loading\n"
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert process.returncode == 0
     assert errors == "Stopped before the model was loaded.\n"
 
