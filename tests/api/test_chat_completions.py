@@ -235,9 +235,11 @@ async def test_an_error_after_the_beginning_is_sent_and_ends_the_stream(serving)
     assert after.json()["choices"][0]["message"]["content"] == "Hello, wörld."
 
 
-async def test_death_ends_streams_in_shape_and_health_says_so(serving):
+async def test_death_ends_streams_in_shape_and_health_says_so(serving, monkeypatch):
     import asyncio
 
+    # Long enough to be seen on a busy machine.
+    monkeypatch.setattr("vllm_mlx.engine.replay.RESTART_SECONDS", 5.0)
     line = {"output": list(THOUGHT + "Hello"), "die_after": 3}
     async with serving(line, REPLIES["text"]) as client:
         chunks = await streamed(client, body())
