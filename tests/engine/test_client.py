@@ -155,3 +155,10 @@ async def test_stored_sessions_survive_the_engines_death(model_folder, tmp_path)
         generation = client.submit(Submit("b", [*prompt, 5], 1))
         deltas = [item async for item in generation if isinstance(item, Delta)]
         assert deltas[0].cached_tokens >= 0.99 * len(prompt)
+
+
+async def test_a_store_that_cannot_be_is_explained(model_folder, tmp_path):
+    (tmp_path / "file").write_text("x")
+    client = EngineClient(EngineConfig(str(model_folder("tiny")), kv_store=str(tmp_path / "file")))
+    with pytest.raises(EngineError, match="--kv-store"):
+        await client.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vllm_mlx.config import EngineConfig
 from vllm_mlx.engine import kv
-from vllm_mlx.engine.loader import LoadedModel
+from vllm_mlx.engine.loader import LoadedModel, LoadError
 from vllm_mlx.engine.prefix_cache import Lease, PrefixCache
 from vllm_mlx.engine.protocol import CacheReport, CacheRun, Lookup, Miss
 from vllm_mlx.engine.scheduler import Gate, Phase, Sequence
@@ -45,8 +45,11 @@ class Shelf:
     def _make_store(self, loaded: LoadedModel, config: EngineConfig) -> KvStore | None:
         if config.kv_store is None or not isinstance(self.cache, PrefixCache):
             return None
-        limit = int(config.kv_store_gb * 1e9)
-        return KvStore(Path(config.kv_store), max_bytes=limit, salt=loaded.identity, make=self._make)
+        folder, limit = Path(config.kv_store).expanduser(), int(config.kv_store_gb * 1e9)
+        try:
+            return KvStore(folder, max_bytes=limit, salt=loaded.identity, make=self._make)
+        except OSError as error:
+            raise LoadError(f"--kv-store {config.kv_store}: {error.strerror}") from error
 
     @property
     def busy(self) -> bool:

@@ -51,11 +51,10 @@ def serve(channel: Channel) -> None:
     from vllm_mlx.engine.loader import LoadError, load
 
     try:
-        loaded = load(config)
+        core = Core(load(config), config, channel.send)
     except LoadError as error:
         channel.send(Fatal(str(error)))
         return
-    core = Core(loaded, config, channel.send)
     gc.collect()
     gc.freeze()
     channel.send(Ready(core.info))
