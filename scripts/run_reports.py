@@ -35,6 +35,8 @@ async def run(entries: list[dict[str, Any]]) -> Counter[str]:
                     failures += [f"{case.label}: {problem}" for problem in problems(await server.answer(case))]
                 except NotRun as error:
                     found.reasons.append(f"{case.label}: {error}")
+                except Exception as error:  # An answer that no reader expects is a failure, and the rest must go on.
+                    failures.append(f"{case.label}: {type(error).__name__}: {error}")
             if failures:
                 counts["failed"] += 1
                 print(f"FAILED {found.id}: {entry['summary']}")

@@ -10,7 +10,12 @@ from typing import Any
 
 from reports.translate import translated
 
-PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+}
 RANDOM_CUTS = 5
 MESSAGE_FIELDS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "content", "tool_calls"})
 EXPECTED_FIELDS = frozenset({"status", "body", "error_param", "error_code", "twice_same_text"})
@@ -67,9 +72,11 @@ def scripted(id: str, repro: dict[str, Any]) -> Iterator[Case]:
     """Every family, API, variant and cutting."""
     for family in families(repro):
         for native, expect, note in variants(repro):
-            only = ["messages"] if note.startswith("anthropic") else repro["apis"]
-            for api in only:
-                body = translated(native, api) if "chat" in repro["apis"] else copy.deepcopy(native)
+            apis = repro.get("apis", ["chat"])
+            if unknown := set(apis) - set(PATHS):
+                raise NotRun(f"API {', '.join(sorted(unknown))}")
+            for api in ["messages"] if note.startswith("anthropic") else apis:
+                body = translated(native, api) if "chat" in apis else copy.deepcopy(native)
                 if note.startswith("anthropic"):
                     body.update(next(v for v in repro["variants"] if v.get("anthropic"))["anthropic"])
                 for cut, pieces in cuttings(repro):
@@ -185,7 +192,7 @@ def holders(value: Any, key: str) -> Iterator[dict[str, Any]]:
 def cuttings(repro: dict[str, Any]) -> Iterator[tuple[str, list[Any] | str]]:
     """Every cutting of the output: a name and the pieces; `per_token` is left to the tokenizer."""
     text = repro["model_output"]
-    for cutting in repro["chunking"]:
+    for cutting in repro.get("chunking", ["whole", "per_char"]):
         match cutting:
             case list():
                 yield "explicit", cutting

@@ -166,6 +166,11 @@ def contiguous(view: View, _: Result) -> str | None:
     return None if order == list(range(len(order))) else short(order)
 
 
+def has_done(view: View) -> bool:
+    """`[DONE]` is a matter of chat and text completions."""
+    return view.streamed and view.api in ("chat", "completions")
+
+
 INVARIANTS: dict[str, Callable[[View, Result], str | None]] = {
     "stream_equals_nonstream": equal_views,
     "args_is_json_object": json_objects,
@@ -173,7 +178,7 @@ INVARIANTS: dict[str, Callable[[View, Result], str | None]] = {
     "index_contiguous_from_0": contiguous,
     "one_finish_reason": lambda view, _: None if view.finishes == 1 else str(view.finishes),
     "done_is_last": lambda view, _: (
-        None if view.api != "chat" or not view.streamed or view.frames[-1:] == ["[DONE]"] else short(view.frames[-1:])
+        short(view.frames[-1:]) if has_done(view) and view.frames[-1:] != ["[DONE]"] else None
     ),
 }
 
@@ -233,11 +238,11 @@ def one_reasoning_field(_: Any, view: View, __: Result) -> str | None:
 
 
 def stream_end(wanted: list[str], view: View, _: Result) -> str | None:
-    """`[DONE]` ends chat streams; the others end with their error."""
+    """The last frame is an error, before `[DONE]` where there is one."""
     if wanted != ["error_frame", "[DONE]"]:
         raise NotRun(f"events_end_with {wanted}")
     last = list(view.frames)
-    if view.api == "chat":
+    if has_done(view):
         if last.pop() != "[DONE]":
             return "no [DONE]"
         return None if "error" in last[-1] else f"the last is {short(last[-1])}"

@@ -5,7 +5,7 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ from vllm_mlx.api.service import Service
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import EngineConfig, ServeConfig
 from vllm_mlx.engine.client import EngineClient
+from vllm_mlx.engine.replay import ReplayEngine
 
 DEMO = Path(vllm_mlx.demo.__file__).parent
 M3_TEMPLATE = Path(__file__).parents[2] / "tests/chat/templates/minimax_m3.jinja"
 M3_TOKENS = ["]<]minimax[>[", "<mm:think>", "</mm:think>"]
 CONTEXT = 1024
 """Tokens of the built-in model's context: enough for every request, and filled in no time."""
+NOTHING = {"output": ""}
 SHORT = 16
 """Tokens of the built-in model's replies, where the request sets no limit."""
 
@@ -44,6 +46,10 @@ class Watched:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self.prompts: list[list[int]] = []
+
+    def play(self, engine: Any) -> None:
+        """Puts another engine in the place of the one before."""
+        self._engine = engine
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -64,6 +70,10 @@ class Server:
         short = replace(self._config, engine=EngineConfig(model=str(DEMO), max_model_len=CONTEXT))
         self._model = Watched(EngineClient(short.engine))
         self._model_app = create_app(short, self._chats["m2"], self._model)
+        self._replays = {family: Watched(self._replay(NOTHING, chat)) for family, chat in self._chats.items()}
+        self._replay_apps = {
+            family: create_app(self._config, self._chats[family], engine) for family, engine in self._replays.items()
+        }
         self._app: Any = self._model_app
         self._client: httpx2.AsyncClient
 
@@ -80,13 +90,16 @@ class Server:
             http = uvicorn.Server(config)
             serving = asyncio.create_task(http.serve(sockets=[listener]))
             base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            async with (
-                server._model_app.router.lifespan_context(server._model_app),
-                httpx2.AsyncClient(base_url=base, timeout=60) as server._client,
-            ):
+            async with AsyncExitStack() as stack:
+                for app in (server._model_app, *server._replay_apps.values()):
+                    await stack.enter_async_context(app.router.lifespan_context(app))
+                server._client = await stack.enter_async_context(httpx2.AsyncClient(base_url=base, timeout=60))
                 yield server
                 http.should_exit = True
                 await serving
+
+    def _replay(self, line: dict[str, Any], chat: ChatModel) -> ReplayEngine:
+        return replay_engine([parse_line(line)], self._config, chat)
 
     async def answer(self, case: Case) -> Result:
         """Sends a case's request: whole and as a stream where there are both."""
@@ -97,11 +110,12 @@ class Server:
         line = dict(case.line)
         if isinstance(line["output"], str) and case.label.find("per_token") >= 0:
             line["output"] = chat.encode(case.output)
-        parsed = parse_line(line)
-        engine = Watched(replay_engine([parsed], self._config, chat))
-        self._app = create_app(self._config, chat, engine)
-        async with self._app.router.lifespan_context(self._app):
-            result = await self._ask(case, chat, engine, case.body)
+        played = self._replay(line, chat)
+        await played.start()
+        engine = self._replays[case.family]
+        engine.play(played)
+        self._app = self._replay_apps[case.family]
+        result = await self._ask(case, chat, engine, case.body)
         if case.expect.keys() & {"max_silent_tokens", "first_argument_delta_before"}:
             result.timeline = self._timeline(case, chat, line["output"])
         return result

@@ -1,4 +1,4 @@
-"""A chat request in the words of the other two APIs."""
+"""A chat request in the words of the other APIs."""
 
 import copy
 import json
@@ -8,14 +8,32 @@ MAX_TOKENS = 4096
 
 
 def translated(request: dict[str, Any], api: str) -> dict[str, Any]:
-    """The same request for `chat`, `messages` or `responses`."""
+    """The same request for `chat`, `completions`, `messages` or `responses`."""
     match api:
         case "chat":
             return copy.deepcopy(request)
         case "messages":
             return to_messages(request)
+        case "completions":
+            return to_completions(request)
         case _:
             return to_responses(request)
+
+
+def to_completions(request: dict[str, Any]) -> dict[str, Any]:
+    """The last message as a prompt."""
+    names = ("model", "max_tokens", "temperature", "top_p", "stop", "seed", "stream")
+    prompt = request["messages"][-1]["content"]
+    return {"prompt": prompt} | {name: request[name] for name in names if name in request}
+
+
+def parsed(arguments: str) -> dict[str, Any]:
+    """The other APIs have objects: what is none goes in as one argument."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {"arguments": arguments}
 
 
 def to_messages(request: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +76,7 @@ def anthropic_message(message: dict[str, Any]) -> dict[str, Any]:
         blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
     for call in message.get("tool_calls") or []:
         function = call["function"]
-        arguments = json.loads(function["arguments"])
+        arguments = parsed(function["arguments"])
         blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments})
     return {"role": "assistant", "content": blocks}
 

@@ -1,4 +1,4 @@
-"""Replies of the three APIs, streamed or whole, in one form."""
+"""Replies of the APIs, streamed or whole, in one form."""
 
 import json
 from dataclasses import dataclass, field
@@ -61,6 +61,9 @@ def read_whole(api: str | None, status: int, text: str, headers: dict[str, str])
             for call in message.get("tool_calls") or []
         ]
         view.finish, view.finishes = choice["finish_reason"], 1
+    elif api == "completions":
+        choice = view.body["choices"][0]
+        view.content, view.finish, view.finishes = choice["text"], choice["finish_reason"], 1
     elif api == "messages":
         view.items = view.body["content"]
         read_blocks(view)
@@ -77,7 +80,7 @@ def read_stream(api: str, status: int, text: str, headers: dict[str, str]) -> Vi
     for frame in view.frames:
         if frame == "[DONE]":
             continue
-        if api == "chat":
+        if api in ("chat", "completions"):
             read_chunk(view, frame)
         elif api == "messages":
             read_event(view, frame)
@@ -101,8 +104,8 @@ def read_chunk(view: View, chunk: dict[str, Any]) -> None:
         view.error = chunk["error"]
         return
     for choice in chunk["choices"]:
-        delta = choice["delta"]
-        view.content += delta.get("content") or ""
+        delta = choice.get("delta", {})
+        view.content += delta.get("content") or choice.get("text") or ""
         view.reasoning += delta.get("reasoning_content") or delta.get("reasoning") or ""
         for part in delta.get("tool_calls") or []:
             while len(view.calls) <= part["index"]:

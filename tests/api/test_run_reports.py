@@ -12,6 +12,7 @@ REQUEST = {
     "messages": [{"role": "user", "content": "x"}],
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}],
 }
+PLAIN = {"model": "m", "prompt": "x"}
 CALL = 'hm\n</think>\n\n<minimax:tool_call>\n<invoke name="f">\n</invoke>\n</minimax:tool_call>'
 INVARIANTS = [
     "stream_equals_nonstream",
@@ -46,6 +47,7 @@ ENTRIES = [
     scripted("right-m3", {"content": "ok", "tool_calls": []}, family="m3", model_output="</mm:think>ok"),
     scripted("right-cut", {"finish_reason": "length"}, model_output=CALL[:50], simulate_finish="length"),
     scripted("right-bytes", RIGHT, chunking=["per_byte_tokens", "random_1_to_40", [CALL[:9], CALL[9:]]]),
+    scripted("right-text", {"content": CALL, "invariants": INVARIANTS}, apis=["completions"], request=PLAIN),
     scripted("wrong-text", {"content": "no"}),
     scripted("wrong-call", {"tool_calls": [{"name": "g", "arguments": {}}]}),
     scripted("wrong-reason", {"finish_reason": "stop"}),
@@ -90,5 +92,5 @@ def test_reports_are_judged_right(tmp_path):
     failed = [line.split()[1].rstrip(":") for line in lines if line.startswith("FAILED")]
     assert failed == ["wrong-text", "wrong-call", "wrong-reason", "wrong-choice", "wrong-path"]
     assert [line.split()[2] for line in lines if line.startswith("not run")] == ["other", "unknown"]
-    assert lines[-1] == "6 passed, 5 failed, 2 not run"
+    assert lines[-1] == "7 passed, 5 failed, 2 not run"
     assert 'expected "no", got null' in done.stdout or 'expected "no", got ""' in done.stdout
