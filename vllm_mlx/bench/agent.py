@@ -66,14 +66,17 @@ class _Session:
         self.messages.append({"role": "user", "content": f"Read {self.rng.choice(_FILES)}"})
 
     def answer(self, reply: Stream) -> None:
-        """Takes the reply into the history as this client does, with results for its calls."""
+        """Takes the reply into the history as this client does, with results for its calls; a call cut short is none."""
+        calls = reply.calls if reply.finish == "tool_calls" else []
         message: dict[str, Any] = {"role": "assistant", "content": reply.content or None}
         if reply.reasoning and self.client != "drops":
             message["reasoning_content"] = reply.reasoning
-        if reply.calls:
-            message["tool_calls"] = [self._returned(call) for call in reply.calls]
+        if calls:
+            message["tool_calls"] = [self._returned(call) for call in calls]
         self.messages.append(message)
-        for call in reply.calls:
+        if not calls:
+            self.ask()
+        for call in calls:
             self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": self.text(25)})
 
     def _returned(self, call: dict[str, Any]) -> dict[str, Any]:
@@ -134,8 +137,6 @@ async def _request(base_url: str, model: str, session: _Session, kind: Kind, see
     turn = Turn(session.name, kind, prompt, _reusable(session, ids, prompt), reply.cached_tokens, 1000 * reply.ttft)
     session.ids, session.last = ids, reply
     session.answer(reply)
-    if not reply.calls:
-        session.ask()
     return turn
 
 
