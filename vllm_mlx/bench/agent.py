@@ -66,7 +66,7 @@ class _Session:
         self.messages.append({"role": "user", "content": f"Read {self.rng.choice(_FILES)}"})
 
     def answer(self, reply: Stream) -> None:
-        """Takes the reply into the history as this client does, with results for its calls; a call cut short is none."""
+        """Takes the reply into the history as this client does, with results for its calls; a cut call is none."""
         calls = reply.calls if reply.finish == "tool_calls" else []
         message: dict[str, Any] = {"role": "assistant", "content": reply.content or None}
         if reply.reasoning and self.client != "drops":
