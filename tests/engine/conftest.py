@@ -1,6 +1,7 @@
 """Models, and an engine core without a process around it."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,6 +63,8 @@ class CoreRun:
         for _ in range(10_000):
             if not self.core.has_work:
                 return
+            if self.core.waits:  # for a thread that builds a grammar
+                time.sleep(0.002)
             self.core.step()
         raise AssertionError("never idle")
 
