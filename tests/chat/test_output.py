@@ -148,6 +148,9 @@ class TestTurnTokens:
     def test_a_call_that_the_end_of_the_turn_cuts_in_a_thought(self, opener: str, end: str) -> None:
         assert reply(f"Look.\n{opener}{end} x", thinking=True) == Reply("Look.", None, (), False)
 
+    def test_a_role_is_a_short_word_however_the_text_is_cut(self) -> None:
+        assert reply("]~b]" + "a" * 40 + "b").content == "a" * 24 + "b"
+
     def test_a_later_header_ends_the_turn(self) -> None:
         assert reply("Hi ]~b]user\nmore").content == "Hi "
 

@@ -29,8 +29,7 @@ from tool_parsers.events import (
 from tool_parsers.scan import Lines, Markers
 from vllm_mlx.chat.layout import ALL, Never, Segment
 
-_ROLE_WORD = re.compile(r"[A-Za-z_]*\n?")
-_LONGEST_ROLE = 32
+_ROLE_WORD = re.compile(r"[A-Za-z_]{0,16}\n?")
 _SLICE = 4096
 _TAG = re.compile(r"(?:</?(?:[A-Za-z_][^<>\n]*>?)?)?")
 """As much of a tag as there is."""
@@ -257,7 +256,7 @@ class OutputParser:
         if turn.role and rest.startswith(turn.role) and self._untouched:
             word = _ROLE_WORD.match(rest, len(turn.role))
             assert word is not None
-            if word.end() == len(rest) and not word[0].endswith("\n") and not last and len(rest) < _LONGEST_ROLE:
+            if word.end() == len(rest) and not word[0].endswith("\n") and not last:
                 self._undecided = rest
                 return None
             return rest[word.end() :]
