@@ -4,7 +4,8 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from vllm_mlx.engine.attention import RowCache, row_forward
+from vllm_mlx.engine.attention import RowCache, row_forward, rows_prefill
+from vllm_mlx.engine.prefill import prefill
 
 
 def prefilled(loaded, length: int, key: int):
@@ -31,11 +32,27 @@ def test_rows_of_any_length_decode_as_each_would_alone(loaded_model, name):
         tokens = mx.argmax(logits, axis=-1).tolist()
 
 
+@pytest.mark.parametrize("name", ["tiny", "tiny-m3"])
+def test_prompts_in_one_pass_give_what_each_gives_alone(loaded_model, name):
+    """Rows that are empty, that hold something, and that get one token, below and above M3's budget."""
+    loaded = loaded_model(name)
+    rows = [(*prefilled(loaded, held, held), new) for held, new in ((1, 40), (64, 1), (80, 3), (250, 90))]
+    rows.append((loaded.make_caches(), make_prompt_cache(loaded.model), 100))
+    tokens = [mx.random.randint(0, 8000, (new,), key=mx.random.key(new)).tolist() for *_, new in rows]
+    prefill(loaded.model, [(caches, new) for (caches, _, _), new in zip(rows, tokens, strict=True)])
+    for (caches, reference, _), new in zip(rows, tokens, strict=True):
+        loaded.model(mx.array([new]), cache=reference)
+        expected, given = (loaded.model(mx.array([[7]]), cache=each)[0, -1] for each in (reference, caches))
+        assert mx.abs(given - expected).max().item() < 1e-3
+        assert mx.argmax(given).item() == mx.argmax(expected).item()
+
+
 def test_other_architectures_have_no_row_step():
     class Other:
         model_type = "llama"
 
     assert row_forward(Other()) is None
+    assert rows_prefill(Other()) is None
 
 
 def test_buffers_grow_by_a_part_and_keep_what_they_hold():

@@ -1,8 +1,10 @@
 """Crowds, people who leave, and memory that must come back."""
 
 import random
+from itertools import count
 
 import mlx.core as mx
+import pytest
 
 from vllm_mlx.engine.protocol import Cancel
 
@@ -56,7 +58,8 @@ def test_two_hundred_leave_at_random_moments_and_memory_comes_back(core_run):
 
 def test_errors_in_steps_leave_nothing_behind(core_run):
     run = core_run()
-    run.run("warm", text(0, 20))
+    for i in range(4):
+        run.run(f"warm{i}", text(i, 40))
     before = active(run)
     for round in range(5):
         for i in range(4):
@@ -66,3 +69,25 @@ def test_errors_in_steps_leave_nothing_behind(core_run):
     assert len(run.failures) == 20
     assert not run.core.has_work
     assert active(run) <= before + 100_000
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-m3"])
+def test_what_was_stored_survives_a_prefill_that_fails(core_run, loaded_model, monkeypatch, name):
+    """The error comes in the middle of a forward pass, when half of the layers have the tokens and half have not."""
+    run = core_run(name, prefill_step_size=64)
+    prompt = text(7, 200)
+    run.run("before", prompt, 4)
+    body = getattr(loaded_model(name).model, "language_model", loaded_model(name).model).model
+    layer = type(body.layers[0])
+    whole, calls = layer.__call__, count()
+    longer = [*prompt, *text(8, 100)]
+    expected = core_run(name, enable_prefix_caching=False).run("x", longer)
+    run.submit("fails", longer)
+    with monkeypatch.context() as patch:
+        patch.setattr(layer, "__call__", lambda *given: 1 / 0 if next(calls) == 2 else whole(*given))
+        with pytest.raises(ZeroDivisionError) as caught:
+            run.steps(1)
+    run.core.recover(caught.value)
+    assert run.failures["fails"].kind == "internal"
+    assert run.run("after", longer) == expected
+    assert run.deltas["after"][0].cached_tokens >= len(prompt)

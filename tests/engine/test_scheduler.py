@@ -81,8 +81,24 @@ def test_a_short_prompt_is_not_delayed_by_a_long_one_and_the_long_one_does_not_s
     s.submit(submit("short", prompt=10))
     for sequence in admitted(s):
         s.prefilled(sequence, 0)
-    picked = [s.next_prefill().submit.id for _ in range(4)]
+    picked = [s.next_prefill(5)[0][0].submit.id for _ in range(4)]
     assert picked == ["short", "short", "short", "long"]
+
+
+def test_prompts_that_fit_are_prefilled_together():
+    s = scheduler(slots=4, context=10_000)
+    for id, prompt in (("long", 400), ("a", 11), ("b", 21), ("c", 5)):
+        s.submit(submit(id, prompt=prompt))
+    for sequence in admitted(s):
+        s.prefilled(sequence, 0)
+
+    def parts(budget):
+        return [(sequence.submit.id, count) for sequence, count in s.next_prefill(budget)]
+
+    assert parts(34) == [("c", 4), ("a", 10), ("b", 20)]
+    assert parts(33) == [("c", 4), ("a", 10)]
+    assert parts(3) == [("c", 3)]
+    assert parts(500) == [("long", 399), ("c", 4), ("a", 10), ("b", 20)]
 
 
 def decoding(s: Scheduler, request: Submit):
@@ -190,8 +206,11 @@ def test_random_traffic_keeps_the_books():
             s.requeue(rng.choice(s.running))
         for sequence in admitted(s):
             s.prefilled(sequence, 0)
-        if sequence := s.next_prefill():
-            s.prefilled(sequence, rng.randint(1, sequence.remaining))
+        budget = rng.randint(1, 20)
+        parts = s.next_prefill(budget)
+        assert sum(count for _, count in parts) <= budget
+        for sequence, count in parts:
+            s.prefilled(sequence, count)
         for sequence in s.decoding:
             s.launched([sequence])
             s.accept(sequence, rng.randint(0, 9))

@@ -2,10 +2,12 @@
 
 mlx-lm keeps a batch in one padded buffer: joining and leaving copy it, and a short row pays for the longest. Here the
 projections and experts of a step are batched, and attention runs row by row over each row's own buffers. For MiniMax's
-two architectures; the modules and weights are mlx-lm's, so prefill is mlx-lm's own forward pass.
+two architectures; the modules and weights are mlx-lm's, so prefill is mlx-lm's own forward pass, or for several short
+prompts one pass over all.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import mlx.core as mx
@@ -85,6 +87,35 @@ def row_forward(model: Any) -> Forward | None:
     return None
 
 
+def rows_prefill(model: Any) -> Callable[[Sequence[tuple[list[Any], Sequence[int]]]], None] | None:
+    """A pass over several rows' caches and the tokens that follow in them, or None for other architectures.
+
+    Attention is mlx-lm's own, row by row; experts take all tokens together. The caller evaluates the caches.
+    """
+    if model.model_type not in ("minimax", "minimax_m3_vl"):
+        return None
+    body = (model if model.model_type == "minimax" else model.language_model).model
+
+    def run(parts: Sequence[tuple[list[Any], Sequence[int]]]) -> None:
+        lengths = [len(tokens) for _, tokens in parts]
+        cuts = list(accumulate(lengths))[:-1]
+        masks = [None if length == 1 else "causal" for length in lengths]
+        hidden = body.embed_tokens(mx.array([token for _, tokens in parts for token in tokens])[None])
+        for index, layer in enumerate(body.layers):
+            rows = mx.split(layer.input_layernorm(hidden), cuts, axis=1)
+            attended = [
+                layer.self_attn(x, mask, caches[index]) for x, mask, (caches, _) in zip(rows, masks, parts, strict=True)
+            ]
+            hidden = hidden + mx.concatenate(attended, axis=1)
+            hidden = hidden + _experts(layer)(layer.post_attention_layernorm(hidden))
+
+    return run
+
+
+def _experts(layer: Any) -> Any:
+    return layer.block_sparse_moe if "block_sparse_moe" in layer else layer.mlp
+
+
 def _decode(head: Any, attend: Callable[..., mx.array], tokens: mx.array, rows: Sequence[list[Any]]) -> mx.array:
     body = head.model
     hidden = body.embed_tokens(tokens[:, None])
@@ -93,8 +124,7 @@ def _decode(head: Any, attend: Callable[..., mx.array], tokens: mx.array, rows: 
     for index, layer in enumerate(body.layers):
         caches = [row[index] for row in rows]
         hidden = hidden + attend(layer.self_attn, layer.input_layernorm(hidden), caches, offsets)
-        experts = layer.block_sparse_moe if "block_sparse_moe" in layer else layer.mlp
-        hidden = hidden + experts(layer.post_attention_layernorm(hidden))
+        hidden = hidden + _experts(layer)(layer.post_attention_layernorm(hidden))
     hidden = body.norm(hidden)
     logits = body.embed_tokens.as_linear(hidden) if head.args.tie_word_embeddings else head.lm_head(hidden)
     row_logits: mx.array = logits[:, 0]

@@ -16,7 +16,7 @@ from vllm_mlx.engine.decode import Decoder, Flight, Row
 from vllm_mlx.engine.grammar import Constraints
 from vllm_mlx.engine.loader import LoadedModel
 from vllm_mlx.engine.prefill import ChunkSizer, prefill
-from vllm_mlx.engine.prefix_cache import PrefixCache
+from vllm_mlx.engine.prefix_cache import Lease, PrefixCache
 from vllm_mlx.engine.prewarm import Prewarmer
 from vllm_mlx.engine.protocol import (
     Cancel,
@@ -219,7 +219,7 @@ class Core:
             if sequence.phase is not Phase.DECODE:
                 continue
             if read.token == NOT_A_NUMBER:
-                self._fail(sequence, "the model's output is not a number")
+                self._fail(sequence, "the model's output is not a number", leave=self._shelf.drop)
                 continue
             thinking = sequence.thinking
             delta = self._scheduler.accept(sequence, read.token, read.logprobs)
@@ -236,24 +236,25 @@ class Core:
             self._send(Step(deltas))
 
     def _prefill(self) -> None:
-        """Prefills while the rows can wait: several short prompts, or a chunk of a long one."""
-        spent = 0.0
-        while sequence := self._scheduler.next_prefill():
-            waited_for = bool(self._decoder.rows)
-            if waited_for and spent > self._sizer.stall / 2:
+        """Prefills while the rows can wait: short prompts together, or a chunk of a long one."""
+        spent, stall = 0.0, self._sizer.stall
+        while not (waited_for := bool(self._decoder.rows)) or spent <= stall / 2:
+            parts = self._scheduler.next_prefill(self._sizer.size(stall - spent if waited_for else None))
+            if not parts:
                 return
-            spent += self._prefill_chunk(sequence, self._sizer.stall - spent if waited_for else None)
-            if sequence.phase is Phase.PREFILL:
+            spent += self._prefill_parts(parts)
+            if parts[0][0].phase is Phase.PREFILL:
                 return
 
-    def _prefill_chunk(self, sequence: Sequence, limit: float | None) -> float:
-        """One chunk that takes about `limit` seconds at most; the seconds that it took."""
-        row = self._rows[sequence.submit.id]
-        count = self._sizer.size(sequence.remaining, seconds=limit)
-        seconds = prefill(self._loaded.model, row.caches, sequence.tokens[sequence.kv : sequence.kv + count])
-        self._sizer.ran(count, seconds)
-        self._prefilled(row, count)
-        self._send(Progress(sequence.submit.id, sequence.kv, len(sequence.tokens)))
+    def _prefill_parts(self, parts: list[tuple[Sequence, int]]) -> float:
+        """The next tokens of these sequences, in one pass; the seconds that it took."""
+        rows = [self._rows[sequence.submit.id] for sequence, _ in parts]
+        tokens = [sequence.tokens[sequence.kv : sequence.kv + count] for sequence, count in parts]
+        seconds = prefill(self._loaded.model, [(row.caches, part) for row, part in zip(rows, tokens, strict=True)])
+        self._sizer.ran(sum(count for _, count in parts), seconds)
+        for row, (sequence, count) in zip(rows, parts, strict=True):
+            self._prefilled(row, count)
+            self._send(Progress(sequence.submit.id, sequence.kv, len(sequence.tokens)))
         return seconds
 
     def _prefilled(self, row: Row, count: int) -> None:
@@ -268,26 +269,32 @@ class Core:
             else:
                 self._decoder.join(row)
 
-    def _release(self, sequence: Sequence, *, keep: bool = True) -> None:
-        """The sequence has left its slot. With `keep` its keys and values are stored, else they are not trusted."""
+    def _release(self, sequence: Sequence, leave: Callable[[Lease], None] | None = None) -> None:
+        """The sequence has left its slot: its keys and values are stored, unless `leave` does otherwise with them."""
         row = self._rows.pop(sequence.submit.id, None)
         if row is None:
             return
         if row in self._decoder.rows:
             self._decoder.leave(row)
         self._room.settle(self._rows.values())
-        if keep:
+        if leave is None:
             self._shelf.give(row.lease, sequence)
         else:
-            self._shelf.drop(row.lease)
+            leave(row.lease)
 
     def close(self) -> None:
         self._shelf.close()
 
-    def _fail(self, sequence: Sequence, message: str, kind: FailureKind = "internal") -> None:
+    def _fail(
+        self,
+        sequence: Sequence,
+        message: str,
+        kind: FailureKind = "internal",
+        leave: Callable[[Lease], None] | None = None,
+    ) -> None:
         self._scheduler.remove(sequence)
         self._constraints.forget(sequence.submit.id)
-        self._release(sequence, keep=False)
+        self._release(sequence, leave)
         self._send(Failed(sequence.submit.id, kind, message))
 
     def recover(self, error: Exception) -> None:
@@ -296,4 +303,4 @@ class Core:
         if self._prewarmer:
             self._prewarmer.abandon()
         for sequence in list(self._scheduler.running):
-            self._fail(sequence, f"the engine failed in a step: {error!r}")
+            self._fail(sequence, f"the engine failed in a step: {error!r}", leave=self._shelf.rescue)

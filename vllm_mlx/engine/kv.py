@@ -57,6 +57,19 @@ def trim(caches: Caches, count: int) -> None:
         leaf.offset = count
 
 
+def restored(caches: Caches, count: int) -> bool:
+    """Goes back to the first `count` tokens in caches that a failed step left in disorder; False: they are lost."""
+    leaves = list(_leaves(caches))
+    if not leaves or any(leaf.offset < count for leaf in leaves):
+        return False
+    try:
+        mx.eval([(leaf.keys, leaf.values) for leaf in leaves])
+    except (RuntimeError, ValueError):
+        return False
+    trim(caches, count)
+    return True
+
+
 def piece(caches: Caches, start: int, end: int) -> Caches:
     """A copy of tokens start to end."""
 

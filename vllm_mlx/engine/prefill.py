@@ -7,6 +7,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from vllm_mlx.engine.attention import rows_prefill
+
 _FIRST = 64
 _SMALLEST = 16
 
@@ -20,12 +22,12 @@ class ChunkSizer:
     _rate: float | None = None
     """Tokens a second of the recent chunks."""
 
-    def size(self, remaining: int, *, seconds: float | None) -> int:
+    def size(self, seconds: float | None) -> int:
         """Tokens of the next chunk: at most what `seconds` allow (None: nobody waits)."""
         if seconds is None:
-            return min(remaining, self.step_size)
+            return self.step_size
         fitting = _FIRST if self._rate is None else int(self._rate * seconds)
-        return min(remaining, self.step_size, max(_SMALLEST, fitting))
+        return min(self.step_size, max(_SMALLEST, fitting))
 
     def ran(self, tokens: int, seconds: float) -> None:
         """Learns from a chunk. A short one says little about the rate: it counts by its length."""
@@ -34,9 +36,18 @@ class ChunkSizer:
         self._rate = rate if self._rate is None else self._rate + weight / 2 * (rate - self._rate)
 
 
-def prefill(model: Any, caches: list[Any], tokens: Sequence[int]) -> float:
-    """Computes the keys and values of `tokens`, which follow what is in `caches`; returns the seconds that it took."""
+Part = tuple[list[Any], Sequence[int]]
+"""A row's caches, and the tokens that follow what is in them."""
+
+
+def prefill(model: Any, parts: Sequence[Part]) -> float:
+    """Computes the keys and values of all parts, in one pass where the model can; the seconds that it took."""
     started = time.perf_counter()
-    model(mx.array(list(tokens))[None], cache=caches)
-    mx.eval([cache.state for cache in caches])
+    together = rows_prefill(model) if len(parts) > 1 else None
+    if together is not None:
+        together(parts)
+    else:
+        for caches, tokens in parts:
+            model(mx.array(list(tokens))[None], cache=caches)
+    mx.eval([cache.state for caches, _ in parts for cache in caches])
     return time.perf_counter() - started

@@ -40,10 +40,9 @@ class Prewarmer:
         if self._lease is None and not self._begin():
             return
         assert self._lease is not None
-        count = self._sizer.size(len(self._prompt) - self._done, seconds=self._sizer.stall)
-        seconds = prefill(self._model, self._lease.caches, self._prompt[self._done : self._done + count])
-        self._sizer.ran(count, seconds)
-        self._done += count
+        chunk = self._prompt[self._done :][: self._sizer.size(self._sizer.stall)]
+        self._sizer.ran(len(chunk), prefill(self._model, [(self._lease.caches, chunk)]))
+        self._done += len(chunk)
         if self._done == len(self._prompt):
             self.stop()
 

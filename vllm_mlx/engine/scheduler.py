@@ -157,15 +157,26 @@ class Scheduler:
                 return sequence
         return None
 
-    def next_prefill(self) -> Sequence | None:
-        """The sequence whose prompt goes on: the shortest rest, but every fourth time the oldest, so none starves."""
+    def next_prefill(self, budget: int) -> list[tuple[Sequence, int]]:
+        """Whose prompts go on, by how many tokens, together at most `budget`.
+
+        First comes the shortest rest, but every fourth time the oldest, so that none starves; others are beside it
+        where all that is left of their prompts fits.
+        """
         pending = [s for s in self.running if s.phase is Phase.PREFILL]
         if not pending:
-            return None
+            return []
+        pending.sort(key=lambda s: (s.submit.priority, s.remaining, s.arrival))
         self._picks += 1
         if self._picks % 4 == 0:
-            return min(pending, key=lambda s: (s.submit.priority, s.arrival))
-        return min(pending, key=lambda s: (s.submit.priority, s.remaining, s.arrival))
+            pending.insert(0, pending.pop(pending.index(min(pending, key=lambda s: (s.submit.priority, s.arrival)))))
+        chosen = [(pending[0], min(pending[0].remaining, budget))]
+        for sequence in pending[1:]:
+            budget -= chosen[-1][1]
+            if sequence.remaining > budget:
+                break
+            chosen.append((sequence, sequence.remaining))
+        return chosen
 
     def prefilled(self, sequence: Sequence, count: int) -> None:
         """`count` more tokens have their keys and values (found in the cache, or computed)."""

@@ -118,6 +118,14 @@ class Shelf:
         if self.cache is not None:
             self.cache.drop(lease)
 
+    def rescue(self, lease: Lease) -> None:
+        """A step failed over a row: what was stored of it before is kept, where its buffers are still good."""
+        run = lease.run
+        if isinstance(self.cache, PrefixCache) and run is not None and kv.restored(lease.caches, run.end):
+            self.cache.give(lease, run.tokens, run.end)
+        else:
+            self.drop(lease)
+
     def forget(self, id: str) -> None:
         """The sequence does not wait any more."""
         self._fetches.pop(id, None)
