@@ -92,6 +92,19 @@ async def test_an_engine_that_makes_no_step_is_replaced(model_folder):
         assert len(await collect(client, "b")) == 10
 
 
+async def test_an_engine_that_hangs_while_it_loads_again_is_replaced(model_folder):
+    async with engine(model_folder("tiny"), stall_timeout=0.6) as client:
+        first = client.pid
+        os.kill(first, signal.SIGKILL)
+        while client.health == "ready" or client.pid == first:
+            await asyncio.sleep(0)
+        second = client.pid
+        os.kill(second, signal.SIGSTOP)
+        assert client.health == "restarting"
+        assert len(await collect(client, "waits")) == 10
+        assert client.pid not in (first, second)
+
+
 async def test_leaving_a_stream_frees_its_slot(model_folder):
     async with engine(model_folder("tiny"), max_num_seqs=1) as client:
         generation = client.submit(Submit("a", PROMPT, 100_000))

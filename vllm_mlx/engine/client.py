@@ -37,6 +37,8 @@ _log = logging.getLogger("vllm_mlx.engine")
 _LOAD_ATTEMPTS = 3
 _END_GRACE = 2.0
 _BACKOFF = 0.2
+_LOADS = 2
+"""A model may take so many times its first load to be loaded again, whatever the stall timeout."""
 
 _Item = Delta | Progress | EngineError
 
@@ -45,11 +47,15 @@ class EngineClient:
     """The real engine, behind `interface.Engine`. Used from one event loop."""
 
     def __init__(self, config: EngineConfig, *, stall_timeout: float = 300.0) -> None:
-        """`stall_timeout`: seconds without a reply after which an engine that has work is ended and started anew."""
+        """`stall_timeout`: seconds without a reply after which an engine is ended and started anew, when it has work or
+        loads the model again. How long the first load takes is for whoever waits for it to say.
+        """
         self._config = config
         self._stall_timeout = stall_timeout
         self._health: HealthState = "starting"
         self._info: EngineInfo | None = None
+        self._load_seconds = 0.0
+        """Of the first load."""
         self._failure = ""
         self._generations: dict[str, ClientGeneration] = {}
         self._unsent: list[bytes] = []
@@ -164,9 +170,15 @@ class EngineClient:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(1.0, self._stall_timeout / 4)):
                     await process.ended.wait()
-            if not process.was_ready or not self._generations:
-                last_idle = loop.time()
-            quiet = loop.time() - max(last_idle, process.last_heard)
+            now = loop.time()
+            if not process.was_ready:
+                last_idle = now
+                loading = now - process.started
+                if self._info and loading > max(self._stall_timeout, _LOADS * self._load_seconds):
+                    return f"the engine did not load the model again in {loading:.0f} s"
+            elif not self._generations:
+                last_idle = now
+            quiet = now - max(last_idle, process.last_heard)
             if quiet > self._stall_timeout:
                 return f"the engine made no step for {quiet:.0f} s"
         return None
@@ -194,6 +206,8 @@ class EngineClient:
             case Failed(id, kind, message):
                 self._put(id, EngineError(kind, message), last=True)
             case Ready(info):
+                if self._info is None:
+                    self._load_seconds = process.last_heard - process.started
                 self._info = info
                 self._health = "ready"
                 for frame in self._unsent:

@@ -27,7 +27,7 @@ class EngineProcess(asyncio.Protocol):
         self.fatal: str | None = None
         self.was_ready = False
         self.served = False
-        self.last_heard = self._loop.time()
+        self.started = self.last_heard = self._loop.time()
 
     @classmethod
     async def spawn(cls, config: EngineConfig, dispatch: Callable[["EngineProcess", Reply], None]) -> "EngineProcess":

@@ -4,11 +4,13 @@ It is told its settings in the first frame, answers `Ready` or `Fatal`, and ends
 """
 
 import gc
+import importlib.util
 import logging
 import select
 import signal
 import socket
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vllm_mlx.engine.protocol import Fatal, FrameReader, Ready, Reply, decode_request, decode_settings, encode_frame
@@ -42,11 +44,27 @@ class Channel:
         self._connection.sendall(encode_frame(reply))
 
 
+def _leave_out_tokenizers() -> None:
+    """Lets mlx-lm's models be imported without what it does with text: that takes a second, and nothing here needs it.
+
+    Its package imports everything, so it stays an empty one here; its loader only names the tokenizers' module.
+    """
+    spec = importlib.util.find_spec("mlx_lm")
+    if spec is None:
+        return
+    sys.modules["mlx_lm"] = importlib.util.module_from_spec(spec)
+    tokenizers = ModuleType("mlx_lm.tokenizer_utils")
+    vars(tokenizers).update(TokenizerWrapper=None, load=None)
+    sys.modules[tokenizers.__name__] = tokenizers
+
+
 def serve(channel: Channel) -> None:
     """Loads the model and continues sequences until the other side goes away."""
     (settings, *early) = channel.receive(None)
     config = decode_settings(settings)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s engine: %(message)s")
+    if not config.trust_remote_code:
+        _leave_out_tokenizers()
     from vllm_mlx.engine.core import Core
     from vllm_mlx.engine.loader import LoadError, load
 
