@@ -164,6 +164,51 @@ def test_replies_that_were_cut_are_known_up_to_the_cut(model: ChatModel) -> None
     assert tokens
 
 
+def cut_short(model: ChatModel, raw: str) -> tuple[Prompt, Message, list[int]]:
+    prompt = model.render(START)
+    message = as_message(read(model, START, prompt, raw))
+    tokens = odd_tokens(model, raw)
+    model.remember(START, prompt, message, tokens, cut=True)
+    return prompt, message, tokens
+
+
+CUTS: dict[str, tuple[str, bool]] = {
+    "in the answer": ("Let me see.\n</think>\n\nThe ans", True),
+    "in half a marker": ("Let me see.\n</think>\n\nThe <minimax:tool", True),
+    "behind a newline": ("Let me see.\n</think>\n\nThe answer:\n\n", True),
+    "in the thought": ("Let me s", True),
+    "behind the thought": ("Let me see.\n</think>", False),
+    "with a layout that the template does not write": ("Let me see.</think>The ans", False),
+    "in a call": (RAW[:-40], False),
+    "behind a call, its block open": (RAW[: RAW.index("\n</minimax")], False),
+}
+
+
+@pytest.mark.parametrize("where", CUTS)
+def test_a_reply_that_hit_its_limit_is_continued_where_it_is_exact(
+    model: ChatModel, fresh: ChatModel, where: str
+) -> None:
+    raw, exact = CUTS[where]
+    prompt, message, tokens = cut_short(model, raw)
+    conversation = followed(START, replace(message, tool_calls=()))
+    going_on = replace(conversation, continue_final_message=True, add_generation_prompt=False)
+    known = [*prompt.ids, *tokens]
+    assert (model.render(going_on).ids == known) == exact
+    if not exact:
+        assert model.render(going_on).ids == fresh.render(going_on).ids
+
+
+def test_a_reply_that_hit_its_limit_is_part_of_the_history(model: ChatModel, fresh: ChatModel) -> None:
+    """A call that was whole when the limit came is a turn like any other; a thought that was not is the template's."""
+    prompt, message, tokens = cut_short(model, RAW.replace("\n<minimax", "\n\n<minimax"))
+    assert message.tool_calls
+    known = [*prompt.ids, *tokens]
+    assert model.render(followed(START, message, RESULT)).ids[: len(known)] == known
+    _, message, _ = cut_short(model, "Let me s")
+    ended = replace(followed(START, message), add_generation_prompt=False)
+    assert model.render(ended).ids == fresh.render(ended).ids
+
+
 def test_a_continued_message_is_not_kept(model: ChatModel, fresh: ChatModel) -> None:
     conversation = replace(followed(START, Message("assistant", "The answer")), continue_final_message=True)
     prompt = model.render(conversation)

@@ -140,7 +140,7 @@ class Service:
         message = Message("assistant", reply.content or "", reasoning=reply.reasoning, tool_calls=calls)
         self.chat.remember_thought(conversation, message)
         if turn.written is not None:
-            self.chat.remember(conversation, turn.prompt, message, turn.written)
+            self.chat.remember(conversation, turn.prompt, message, turn.written, cut=turn.end == "length")
         if self.config.engine.prewarm and not calls and turn.choice == 0:
             coming = self.chat.upcoming(conversation, message)
             with contextlib.suppress(RuntimeError):  # The loop is closed: the server stops.

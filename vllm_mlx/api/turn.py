@@ -85,9 +85,9 @@ class Turn:
 
     @property
     def written(self) -> list[int] | None:
-        """All token ids of the reply, if it is whole: nothing cut it short, nor was it or its prompt altered."""
+        """All token ids of the reply: nothing but its limit cut it short, nor was it or its prompt altered."""
         altered = self.request.echo or self.request.truncate_prompt
-        return None if altered or not self._whole or self.end not in ("stop", "tool_calls") else self._ids
+        return None if altered or not self._whole or self.end not in ("stop", "tool_calls", "length") else self._ids
 
     async def run(self) -> AsyncGenerator[Batch, None]:
         """A batch for each step that gave something; the last one has `finished`.
@@ -117,6 +117,7 @@ class Turn:
                 self.take.end(None)
             raise (error if isinstance(error, ApiError) else of_engine(error)) from error
         finally:
+                    self._note_progress(message)
             self.close()
 
     def close(self) -> None:

@@ -154,13 +154,15 @@ class ChatModel:
         """
         return self.writer.render(conversation)
 
-    def remember(self, conversation: Conversation, prompt: Prompt, reply: Message, tokens: Sequence[int]) -> None:
-        """Keeps a whole reply: when it comes back in a history, its ids are those that the model wrote.
+    def remember(
+        self, conversation: Conversation, prompt: Prompt, reply: Message, tokens: Sequence[int], *, cut: bool = False
+    ) -> None:
+        """Keeps a reply: when it comes back in a history, its ids are those that the model wrote.
 
         `reply` is the message as the client got it, with the calls' ids; `tokens` are all of its ids and no more:
-        without the stop token, and not for a reply that a stop string or a broken call cut short.
+        without the stop token, and not for a reply that a stop string or a broken call cut short. `cut`: its limit did.
         """
-        self.writer.remember(conversation, prompt, reply, tokens)
+        self.writer.remember(conversation, prompt, reply, tokens, cut=cut)
 
     def remember_thought(self, conversation: Conversation, reply: Message) -> None:
         """Keeps the thought of any reply, also of one that was cut: it is put back for clients that leave it out."""

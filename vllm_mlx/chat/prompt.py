@@ -88,28 +88,43 @@ class PromptWriter:
         if self._thoughts is not None:
             self._thoughts.remember(self._normalised(conversation).messages, self._lifted(reply))
 
-    def remember(self, conversation: Conversation, prompt: Prompt, reply: Message, tokens: Sequence[int]) -> None:
-        """Keeps a whole reply: when it comes back, `tokens` take the place of what the template makes of it.
+    def remember(
+        self, conversation: Conversation, prompt: Prompt, reply: Message, tokens: Sequence[int], *, cut: bool = False
+    ) -> None:
+        """Keeps a reply: when it comes back, `tokens` take the place of what the template makes of it.
 
         Args:
             conversation: what `prompt` was rendered from.
             prompt: what the model was given.
             reply: the message as the client got it, with the calls' ids.
             tokens: what the model wrote, all of it and no more: without its stop token, not cut by a stop string.
+            cut: the reply hit its limit. It is kept where the template writes exactly what there is of it.
         """
         if conversation.continue_final_message or not self._tokenizer.concatenates:
             return
         prepared = self._restored(self._normalised(conversation))
         reply = self._lifted(reply)
-        self._transcripts.remember(prepared, reply)
         history = replace(prepared, messages=(*prepared.messages, reply), add_generation_prompt=False)
-        text = self._marked(history)
-        end = self.end_of_turn(text)
+        text = self._ended(history, cut=cut)
+        if cut and (text is None or unmark(text).text != prompt.text + self._tokenizer.decode(tokens)):
+            return
+        assert text is not None
+        self._transcripts.remember(prepared, reply)
         thought = self._spellings.mark((reply.reasoning or "").strip())
         if thought and text.count(thought) == prompt.marked.count(thought):
             return  # The template leaves this thought out: then it must not come back with the tokens.
         ids = [*prompt.ids, *tokens]
-        self._transcripts.learn(text[:end], ids, [Cut(end, len(ids), closed=False)])
+        self._transcripts.learn(text, ids, [Cut(len(text), len(ids), closed=False)])
+
+    def _ended(self, history: Conversation, *, cut: bool) -> str | None:
+        """The marked text of a history up to where its last reply ends; None if a cut one cannot be written so."""
+        if cut and not history.messages[-1].tool_calls:
+            try:
+                return self._marked(replace(history, continue_final_message=True))
+            except TemplateError:
+                return None
+        text = self._marked(history)
+        return text[: self.end_of_turn(text)]
 
     def upcoming(self, conversation: Conversation, reply: Message) -> list[int]:
         """The ids that the next prompt begins with, should the user speak next: what can be prefilled before.
