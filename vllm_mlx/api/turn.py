@@ -117,7 +117,6 @@ class Turn:
                 self.take.end(None)
             raise (error if isinstance(error, ApiError) else of_engine(error)) from error
         finally:
-                    self._note_progress(message)
             self.close()
 
     def close(self) -> None:
