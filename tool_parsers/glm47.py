@@ -16,11 +16,11 @@ from typing import ClassVar
 
 from tool_parsers.arguments import coerce
 from tool_parsers.base import Grammar, ToolSchema
-from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern
-from tool_parsers.grammar_nodes import Node, arguments_of, properties_of
-from tool_parsers.grammar_values import ANY_TEXT, is_free_text, json_kinds, json_schema, kinds_of, scalars
+from tool_parsers.grammar import CallGrammar, Calls, Spell, anything
+from tool_parsers.grammar_nodes import Node, properties_of
+from tool_parsers.grammar_values import values
+from tool_parsers.lark import ANY, ANY_TEXT, GAP, Lark, but, literal, one_of, pattern
 from tool_parsers.scan import Source
-from tool_parsers.schema import Schema
 from tool_parsers.tagged import LONGEST_TAG, Head, HeadOr, TaggedParser, Tags
 from tool_parsers.values import ValueTags
 
@@ -65,11 +65,7 @@ class GlmGrammar(CallGrammar):
             head = _CALL.match(self.text)
             if head is None:
                 return None
-            self.loose = False
-            try:
-                self._arguments = arguments_of(self.schemas.get(head[1], Schema([], None)))
-            except ValueError:
-                self.loosen()
+            self._arguments = self._opens(head[1])
             return head.end()
         if self.text.lstrip().startswith(CLOSE):
             self._arguments, self.over = None, True
@@ -91,9 +87,9 @@ class GlmGrammar(CallGrammar):
         self._key = ""
         return end + len(VALUE_END)
 
-    def loosen(self) -> None:
-        super().loosen()
-        self._arguments = Node("", Schema([], None), free=True)
+    def loosen(self, why: str) -> None:
+        super().loosen(why)
+        self._arguments = anything()
 
     def piece(self, prefix: str) -> str | None:
         lark = Lark()
@@ -111,11 +107,7 @@ class GlmGrammar(CallGrammar):
         """The names that may be called, and the tag that each may have behind it."""
         groups: dict[str, list[str]] = {}
         for name in self.calls.names:
-            try:
-                follows = self._follows(arguments_of(self.schemas.get(name, Schema([], None))))
-            except ValueError:
-                follows = self._follows(Node("", Schema([], None), free=True))
-            groups.setdefault(follows, []).append(name)
+            groups.setdefault(self._follows(self.arguments(name)), []).append(name)
         return lark.rule(" | ".join(f"/{GAP}{one_of(names)}{GAP}/ {tag} {ANY}" for tag, names in groups.items()))
 
     def _follows(self, here: Node) -> str:
@@ -129,7 +121,7 @@ class GlmGrammar(CallGrammar):
         pairs = [(f"/{pattern(name)}/", child) for name, child in here.children()]
         if here.welcomes_others or here.free:
             names = one_of([name for plain in here.plains for name in properties_of(plain)] or ["<"])
-            pairs.append((lark.terminal(r"[^<>\n]{1,64}", names), here.child("")))
+            pairs.append((lark.terminal(but(r"[^<>\n]{1,64}", names)), here.child("")))
         between = f"{self.spell(KEY_END)} /{GAP}/ {self.spell(VALUE)}"
         end = f"{self.spell(VALUE_END)} {ANY}"
         options = [f"{self.spell(KEY)} {key} {between} {self._values(lark, child)} {end}" for key, child in pairs]
@@ -138,17 +130,9 @@ class GlmGrammar(CallGrammar):
         return lark.rule(" | ".join(options))
 
     def _values(self, lark: Lark, child: Node) -> str:
-        root = child.schema.root
-        free = lark.terminal(ANY_TEXT, f"{ANY_TEXT}{one_of(TAGS)}{ANY_TEXT}")
-        options = [free] if child.free else []
-        for plain in child.plains:
-            if is_free_text(plain) and "string" in kinds_of(plain, root):
-                options.append(free)
-            options += [f"/{text}/" for text in scalars(plain, child.schema)]
-            for kind in json_kinds(plain, root):
-                inner = json_schema({**plain, "type": kind}, root)
-                options.append(f"/{GAP}/ {lark.rule(f'%json {inner}')} /{GAP}/")
-        return lark.rule(" | ".join(dict.fromkeys(options)))
+        free = lark.terminal(but(ANY_TEXT, f"{ANY_TEXT}{one_of(TAGS)}{ANY_TEXT}"))
+        found = [text for plain in child.plains for text in values(lark, plain, child.schema, free=free)]
+        return lark.rule(" | ".join(dict.fromkeys([free] * child.free + found)))
 
 
 class Glm47(TaggedParser):

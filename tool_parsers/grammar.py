@@ -1,25 +1,21 @@
-"""What may be written next in a call: small grammars (llguidance's Lark), one for each place that a call passes.
+"""What may be written next in a call: small grammars, one for each place that a call passes.
 
 One grammar over all orders of a tool's parameters would explode. A `CallGrammar` keeps the place instead: which tool,
 which parameters are written, inside which value. At each place it gives a grammar from there to a little beyond the
 next border, since tokens straddle borders; told what was written, it moves on.
 """
 
-import json
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tool_parsers.grammar_nodes import Node, arguments_of
+from tool_parsers.grammar_schema import held
 from tool_parsers.schema import Schema
 
 Spell = Callable[[str], str]
 """How a marker is spelled in Lark: as a string, or as the token that it is."""
-
-GAP = r"[ \t\r\n]{0,20}"
-"""White space between tags, bounded: a model must not lose itself in it."""
-ANY = r"/(?s:.*)/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,73 +26,59 @@ class Calls:
     single: bool = False
 
 
-class Lark:
-    """A grammar being written. Rules are named as they come."""
-
-    def __init__(self) -> None:
-        self._rules: list[str] = []
-        self._names: dict[str, str] = {}
-
-    def rule(self, body: str, attributes: str = "") -> str:
-        """The name of a rule with this body."""
-        key = attributes + body
-        if key not in self._names:
-            name = f"r{len(self._names)}"
-            self._names[key] = name
-            self._rules.append(f"{name}{attributes}: {body}")
-        return self._names[key]
-
-    def terminal(self, pattern: str, but: str) -> str:
-        """The name of a terminal: what the one regular expression matches and the other does not."""
-        key = f"{pattern} ~ {but}"
-        if key not in self._names:
-            name = self._names[key] = f"T{len(self._names)}"
-            self._rules.append(f"{name}: /{pattern}/ & ~/{but}/")
-        return self._names[key]
-
-    def text(self, start: str) -> str:
-        """The whole grammar."""
-        return "\n".join(["%llguidance {}", f"start: {start}", *self._rules, ""])
-
-
-def literal(text: str) -> str:
-    """Text as a Lark string."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def pattern(text: str) -> str:
-    """Text as a part of a regular expression between slashes."""
-    escaped = re.sub(r"([\\.^$*+?{}\[\]|()/])", r"\\\1", text)
-    return escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-
-
-def one_of(names: Iterable[str]) -> str:
-    """One of several texts, as a part of a regular expression."""
-    return "(" + "|".join(map(pattern, names)) + ")"
-
-
 class CallGrammar(ABC):
     """Follows the calls of one reply.
 
     `text` is what was written since the last border, `made` counts whole calls. `over`: nothing is asked of what
-    follows, until `begins` says that another call does.
+    follows, until `begins` says that another call does. `loose`: nothing is asked of the arguments at hand. `free`
+    counts the calls that were begun and are not held to the whole of their schema; `why` is said of the last one.
     """
 
     trigger: ClassVar[str]
     """Without this in the text no call begins."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Calls, spell: Spell) -> None:
-        self.schemas = {name_of(tool): Schema.of_tool(tool) for tool in tools}
+        schemas = {name_of(tool): held(parameters_of(tool)) for tool in tools}
+        self.schemas = {name: Schema([] if node is None else [node], node) for name, (node, _) in schemas.items()}
+        self._lost = {name: lost for name, (_, lost) in schemas.items()}
         self.calls = calls
         self.spell = spell
         self.text = ""
         self.made = 0
         self.over = False
         self.loose = False
+        self.free = 0
+        self.why = ""
+        self._name = ""
+        self._counted = False
 
-    def loosen(self) -> None:
+    def arguments(self, name: str) -> Node:
+        """The arguments of a call of a tool, before anything of them is written."""
+        try:
+            return arguments_of(self.schemas.get(name, Schema([], None)))
+        except ValueError:
+            return anything()
+
+    def _opens(self, name: str) -> Node:
+        """The header of a call of `name` was read."""
+        self.loose = self._counted = False
+        self._name = name
+        if lost := self._lost.get(name):
+            self._count(f"{', '.join(lost)} cannot be held")
+        arguments = self.arguments(name)
+        if arguments.free:
+            self.loosen("its schema has no grammar")
+        return arguments
+
+    def loosen(self, why: str) -> None:
         """The tool at hand has a schema that no grammar can express: nothing is asked of its parameters."""
         self.loose = True
+        self._count(why)
+
+    def _count(self, why: str) -> None:
+        self.free += not self._counted
+        self._counted = True
+        self.why = f"{self._name}: {why}"
 
     @abstractmethod
     def begins(self, text: str, *, thinking: bool) -> bool | None:
@@ -132,8 +114,23 @@ class CallGrammar(ABC):
         """Where in `text` the next place begins, if it does; moves there."""
 
 
+def anything() -> Node:
+    """Arguments, or a value, of which nothing is asked."""
+    return Node("", Schema([], None), free=True)
+
+
 def name_of(tool: Mapping[str, Any]) -> str:
     """The function name of an OpenAI tool schema."""
-    function = tool.get("function")
-    name = (function if isinstance(function, Mapping) else tool).get("name")
+    name = _function(tool).get("name")
     return name if isinstance(name, str) else ""
+
+
+def parameters_of(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema of an OpenAI tool's arguments, if it has one."""
+    parameters = _function(tool).get("parameters")
+    return parameters if isinstance(parameters, Mapping) else None
+
+
+def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = tool.get("function")
+    return function if isinstance(function, Mapping) else tool

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tool_parsers.arguments import coerce
-from tool_parsers.grammar_values import Plain, alternatives, kinds_of, listed
+from tool_parsers.grammar_values import Plain, alternatives, is_free_text, kinds_of, listed
 from tool_parsers.json_text import write_json
 from tool_parsers.schema import Kind, Schema
 
@@ -111,6 +111,13 @@ class Node:
                 return any(not plain.get("required") for plain in self.of("object"))
             case value:
                 return value == "null"
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether it may be any text."""
+        return self.free or any(
+            is_free_text(plain) and "string" in kinds_of(plain, self.schema.root) for plain in self.plains
+        )
 
     @property
     def nests(self) -> bool:

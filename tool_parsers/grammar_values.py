@@ -1,35 +1,25 @@
 """What single values may be, for grammars: schemas without combinators, and regular expressions for scalars."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tool_parsers.arguments import coerce
-from tool_parsers.grammar import GAP, pattern
+from tool_parsers.grammar_schema import LENGTHS
 from tool_parsers.json_text import write_json
+from tool_parsers.lark import ANY_TEXT, GAP, Lark, pattern
 from tool_parsers.schema import Kind, Schema
 
 Plain = Mapping[str, Any]
-"""A JSON Schema without references and combinators."""
+"""A JSON Schema without references and combinators, of those that `held` makes."""
 
-ANY_TEXT = r"(?s:.*)"
 INTEGER = r"-?(0|[1-9][0-9]{0,199})(\.0+)?([eE]\+?[0-9]{1,2})?"
 NUMBER = r"-?(0|[1-9][0-9]{0,199})(\.[0-9]+)?([eE][+\-]?[0-9]{1,2})?"
 """Bounded, so that no reader of floats finds an infinite one."""
 
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_LENGTHS = ("minLength", "maxLength", "pattern")
-_LONGEST = 1 << 20
 _COMBINED = ("anyOf", "oneOf")
-_BEYOND = frozenset(
-    (
-        *("not", "if", "then", "else", "patternProperties", "propertyNames", "uniqueItems"),
-        *("dependentRequired", "dependentSchemas", "dependencies", "contains", "minContains", "maxContains"),
-        *("minProperties", "maxProperties", "unevaluatedProperties", "unevaluatedItems"),
-    )
-)
 _PYTHON = {"true": "True", "false": "False", "null": "None"}
 _DEPTH = 16
 
@@ -62,11 +52,10 @@ def _flat(node: Any, schema: Schema, depth: int) -> Iterator[Plain]:
     if depth == 0:
         raise ValueError("a schema refers to itself without end")
     rest = {key: value for key, value in node.items() if key not in ("$ref", "allOf", *_COMBINED)}
-    if found := sorted(_BEYOND & rest.keys()):
-        raise ValueError(f"the keyword {found[0]} has no grammar")
     branches: list[Plain] = [rest]
     if "$ref" in node:
-        branches = [_both(one, branch) for one in branches for branch in _flat(schema.resolve(node), schema, depth - 1)]
+        inner = [branch for target in schema.resolve(node).nodes for branch in _flat(target, schema, depth - 1)]
+        branches = [_both(one, branch) for one in branches for branch in inner]
     for member in node["allOf"] if isinstance(node.get("allOf"), list) else ():
         branches = [_both(one, branch) for one in branches for branch in _flat(member, schema, depth - 1)]
     for word in _COMBINED:
@@ -76,17 +65,26 @@ def _flat(node: Any, schema: Schema, depth: int) -> Iterator[Plain]:
     yield from branches
 
 
+_MERGED: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("properties", "$defs", "definitions"), lambda one, other: {**one, **other}),
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems"), max),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems"), min),
+    **dict.fromkeys(("title", "description", "default", "examples"), lambda one, other: one),
+    "required": lambda one, other: list(dict.fromkeys([*one, *other])),
+    "enum": lambda one, other: [value for value in one if value in other],
+}
+"""What two demands are together, by keyword."""
+
+
 def _both(one: Plain, other: Plain) -> Plain:
     """A schema that asks for both."""
     merged = dict(one)
     for key, value in other.items():
         if key not in merged or merged[key] == value:
             merged[key] = value
-        elif key in ("properties", "$defs", "definitions"):
-            merged[key] = {**merged[key], **value}
-        elif key == "required":
-            merged[key] = [*merged[key], *(name for name in value if name not in merged[key])]
-        elif key not in ("title", "description", "default", "examples"):
+        elif key in _MERGED:
+            merged[key] = _MERGED[key](merged[key], value)
+        else:
             raise ValueError(f"two demands on {key} have no common grammar")
     return merged
 
@@ -100,78 +98,65 @@ def listed(plain: Plain) -> list[Any] | None:
 
 def is_free_text(plain: Plain) -> bool:
     """Whether any text is a value."""
-    return listed(plain) is None and not any(word in plain for word in _LENGTHS)
+    return listed(plain) is None and not any(word in plain for word in ("pattern", *LENGTHS))
 
 
-def text_of(plain: Plain) -> str:
-    """A regular expression for a string's text. Raises `ValueError`."""
-    if "pattern" in plain and not isinstance(plain["pattern"], str):
-        raise ValueError("pattern must be a string")
-    least, most = plain.get("minLength", 0), plain.get("maxLength")
-    if "pattern" in plain:
-        if "minLength" in plain or "maxLength" in plain:
-            raise ValueError("pattern beside a length has no grammar")
-        return _searched(plain["pattern"])
-    if least or most is not None:
-        if not isinstance(least, int) or not isinstance(most, int | None) or max(least, most or 0) > _LONGEST:
-            raise ValueError("a length like this has no grammar")
-        return f"(?s:.){{{least},{'' if most is None else most}}}"
-    return ANY_TEXT
+def values(
+    lark: Lark, plain: Plain, schema: Schema, *, style: Style = PLAIN, free: str = f"/{ANY_TEXT}/", end: str = ""
+) -> Iterator[str]:
+    """What a raw value may be, as Lark, with what must stand behind it (`end`, a regular expression).
 
-
-def _searched(text: str) -> str:
-    """JSON Schema looks for a pattern anywhere in a string."""
-    if "(?=" in text or "(?!" in text or "(?<" in text or re.search(r"\\[1-9bB]", text):
-        raise ValueError(f"pattern {text!r} has no grammar")
-    begins, ends = text.startswith("^"), bool(re.search(r"(?<!\\)(\\\\)*\$\Z", text))
-    inner = text[begins : len(text) - ends]
-    if (begins or ends) and _has_branches(inner):
-        raise ValueError(f"pattern {text!r} has no grammar")
-    inner = re.sub(r"\\.|/", lambda hit: "\\/" if hit[0] == "/" else hit[0], inner, flags=re.DOTALL)
-    return f"{'' if begins else ANY_TEXT}({inner}){'' if ends else ANY_TEXT}"
-
-
-def _has_branches(text: str) -> bool:
-    """Whether a `|` stands outside groups."""
-    depth = 0
-    for hit in re.finditer(r"\\.|\[(?:\\.|[^\]\\])*\]|[()|]", text, re.DOTALL):
-        depth += (hit[0] == "(") - (hit[0] == ")")
-        if hit[0] == "|" and depth == 0:
-            return True
-    return False
-
-
-def scalars(plain: Plain, schema: Schema, style: Style = PLAIN) -> Iterator[str]:
-    """Regular expressions for the texts of a raw value that is no object, no array and no free text.
-
-    `plain` is one of the alternatives of `schema`. Where a string may be meant as well, a text is read as the kind
-    that is declared first, and white space around it counts.
-
-    Raises:
-        ValueError: there is none.
+    `plain` is one of the alternatives of `schema`; `free` stands for any text with the end. Where a string may be
+    meant as well, a text is read as the kind that is declared first, and white space around it counts.
     """
     order = schema.types.kinds
     gap, around = style.around if "string" in order else GAP, style.around
     members = listed(plain)
     if members is not None:
-        for member in members:
-            text = member if type(member) is str else write_json(member)
-            if coerce(text, schema.types) == write_json(member):
-                texts = pattern(text) if type(member) is str else f"({'|'.join(_words(text, style))})"
-                yield f"{around}{texts}{around}" if type(member) is str else f"{gap}{texts}{gap}"
+        for text, is_string in _members(members, schema, style):
+            yield f"/{around}{text}{around}{end}/" if is_string else f"/{gap}{text}{gap}{end}/"
         return
-    for kind in kinds_of(plain, schema.root):
+    for kind in kinds_of(plain, schema.root) or ("string",):
         if kind == "string":
-            if not is_free_text(plain):
-                yield f"{around}{text_of(plain)}{around}"
+            yield free if is_free_text(plain) else _lexeme(lark, plain, around, around + end)
         elif kind == "null":
-            yield f"{gap}({'|'.join(_words('null', style))}){gap}"
+            yield f"/{gap}({'|'.join(_words('null', style))}){gap}{end}/"
+        elif kind in ("object", "array"):
+            yield _json(lark, plain, kind, schema.root, end)
         elif "string" in order and order.index(kind) > order.index("string"):
             continue
         elif kind == "boolean":
-            yield f"{gap}({'|'.join(word for text in ('true', 'false') for word in _words(text, style))}){gap}"
-        elif kind in ("integer", "number") and not any(bound in plain for bound in _BOUNDS):
-            yield f"{gap}{INTEGER if kind == 'integer' else NUMBER}{gap}"
+            yield f"/{gap}({'|'.join(word for text in ('true', 'false') for word in _words(text, style))}){gap}{end}/"
+        elif any(bound in plain for bound in _BOUNDS):
+            yield _json(lark, plain, kind, schema.root, end)
+        else:
+            yield f"/{gap}{INTEGER if kind == 'integer' else NUMBER}{gap}{end}/"
+
+
+def _members(members: list[Any], schema: Schema, style: Style) -> Iterator[tuple[str, bool]]:
+    """The texts of listed values, as regular expressions, and whether each is a string's."""
+    for member in members:
+        text = member if type(member) is str else write_json(member)
+        if coerce(text, schema.types) == write_json(member):
+            is_string = type(member) is str
+            yield pattern(text) if is_string else f"({'|'.join(_words(text, style))})", is_string
+
+
+def _json(lark: Lark, plain: Plain, kind: Kind, root: Any, end: str) -> str:
+    inner = lark.rule(f"%json {json_schema({**plain, 'type': kind}, root)}")
+    return f"/{GAP}/ {inner} /{GAP}{end}/"
+
+
+def _lexeme(lark: Lark, plain: Plain, before: str, after: str) -> str:
+    """A string's text between two regular expressions."""
+    length = f"(?s:.){{{plain.get('minLength', 0)},{plain.get('maxLength', '')}}}"
+    if "pattern" not in plain:
+        return f"/{before}{length}{after}/"
+    text = plain["pattern"].removeprefix("^").removesuffix("$")
+    if not any(word in plain for word in LENGTHS):
+        return f"/{before}{text}{after}/"
+    parts = (f"/{before}/" if before else "", f"(/{text}/ & /{length}/)", f"/{after}/" if after else "")
+    return lark.terminal(" ".join(filter(None, parts)))
 
 
 def _words(text: str, style: Style) -> list[str]:
@@ -183,15 +168,6 @@ def _words(text: str, style: Style) -> list[str]:
 def kinds_of(plain: Plain, root: Any) -> tuple[Kind, ...]:
     """The kinds of a schema without combinators; none: all."""
     return Schema([plain], root).types.kinds
-
-
-def json_kinds(plain: Plain, root: Any) -> Iterator[Kind]:
-    """The kinds of a raw value that are best left to a JSON grammar."""
-    if listed(plain) is None:
-        for kind in kinds_of(plain, root):
-            bounded = kind in ("integer", "number") and any(bound in plain for bound in _BOUNDS)
-            if bounded or kind in ("object", "array"):
-                yield kind
 
 
 def json_schema(plain: Plain, root: Any) -> str:

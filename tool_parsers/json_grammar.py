@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from tool_parsers.arguments import WHITESPACE
-from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern
-from tool_parsers.grammar_nodes import Node, arguments_of, properties_of
-from tool_parsers.grammar_values import is_free_text, json_schema, kinds_of, scalars
+from tool_parsers.grammar import CallGrammar, Calls, Spell, anything
+from tool_parsers.grammar_nodes import Node, properties_of
+from tool_parsers.grammar_values import json_schema, kinds_of, values
 from tool_parsers.json_text import read_json, write_json, write_string
+from tool_parsers.lark import ANY, GAP, Lark, but, literal, one_of, pattern
 from tool_parsers.schema import Kind, Schema
 
 _LONGEST_HEADER = 512
@@ -66,7 +67,7 @@ class JsonGrammar(CallGrammar):
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Calls, spell: Spell) -> None:
         super().__init__(tools, calls, spell)
         self.place = Place.BEFORE
-        self._arguments = Node("", Schema([], None), free=True)
+        self._arguments = anything()
         self._first = True
         self._quoting = False
         """A marker was written in the string at hand: what may come is the rest of it."""
@@ -118,18 +119,14 @@ class JsonGrammar(CallGrammar):
     def _enter(self, header: re.Match[str] | None) -> int | None:
         if header is None:
             return None
-        self.place, self._first, self.loose = Place.MEMBER, True, False
+        self.place, self._first = Place.MEMBER, True
         self._scan = _Scan()
-        schema = self.schemas.get(header["name"], Schema([], None))
-        try:
-            self._arguments = arguments_of(schema)
-        except ValueError:
-            self.loosen()
+        self._arguments = self._opens(header["name"])
         return header.end()
 
-    def loosen(self) -> None:
-        super().loosen()
-        self._arguments = Node("", Schema([], None), free=True)
+    def loosen(self, why: str) -> None:
+        super().loosen(why)
+        self._arguments = anything()
 
     def _pass_member(self) -> int | None:
         end = self._scan.read(self.text)
@@ -162,10 +159,7 @@ class JsonGrammar(CallGrammar):
         key = _KEY.match(self.text)
         if key is None or self.text[key.end() :].lstrip(WHITESPACE)[:1] != '"':
             return False
-        child = self._arguments.child(read_json(key[1]))
-        return child.free or any(
-            is_free_text(plain) and "string" in kinds_of(plain, child.schema.root) for plain in child.plains
-        )
+        return self._arguments.child(read_json(key[1])).takes_text
 
     def quote(self, marker: str) -> None:
         self.text += marker
@@ -208,11 +202,8 @@ class JsonGrammar(CallGrammar):
 
     def _begun(self, name: str) -> str:
         """What may stand behind the arguments' opening brace."""
-        try:
-            arguments = arguments_of(self.schemas.get(name, Schema([], None)))
-        except ValueError:
-            return ANY
-        return self._ahead(arguments, end="}")
+        arguments = self.arguments(name)
+        return ANY if arguments.free else self._ahead(arguments, end="}")
 
     def _ahead(self, arguments: Node, *, end: str) -> str:
         """The beginning of the next member, or `end`."""
@@ -237,17 +228,19 @@ class JsonGrammar(CallGrammar):
             declared = [pattern(write_string(name)[1:-1]) for plain in here.plains for name in properties_of(plain)]
             key = r'"[^"\\]{0,64}"'
             known = f'"({"|".join(declared)})"' if declared else '"[^"]{65}"'
-            other = lark.terminal(key, known)
+            other = lark.terminal(but(key, known))
             value = self._value(lark, here.child(""))
             options.append(f"/{GAP}/ {other} /{GAP}:{GAP}/ {value} {self._separator(lark, '')}")
         return lark.rule(" | ".join(options))
 
     def _value(self, lark: Lark, child: Node) -> str:
         root = child.schema.root
-        options = []
+        options: list[str] = []
         for plain in [{}] if child.free else child.plains:
-            numbers = [text for text in scalars(plain, Schema([plain], root)) if set(kinds_of(plain, root)) <= _NUMBERS]
-            options += [f"/{text}/" for text in numbers] or [lark.rule(f"%json {json_schema(plain, root)}")]
+            if kinds_of(plain, root) and set(kinds_of(plain, root)) <= _NUMBERS:
+                options += values(lark, plain, Schema([plain], root))
+            else:
+                options.append(lark.rule(f"%json {json_schema(plain, root)}"))
         return lark.rule(" | ".join(options) or '""')
 
     def _separator(self, lark: Lark, name: str) -> str:

@@ -5,23 +5,16 @@ No regular expression matches the namespace token, so every place ends at one an
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any, ClassVar
 
 from tool_parsers.arguments import WHITESPACE, coerce
-from tool_parsers.grammar import ANY, GAP, CallGrammar, Calls, Lark, Spell, literal, one_of, pattern
-from tool_parsers.grammar_nodes import Node, arguments_of, properties_of
-from tool_parsers.grammar_values import (
-    ANY_TEXT,
-    Plain,
-    is_free_text,
-    json_kinds,
-    json_schema,
-    kinds_of,
-    scalars,
-)
+from tool_parsers.grammar import CallGrammar, Calls, Spell, anything
+from tool_parsers.grammar_nodes import Node, properties_of
+from tool_parsers.grammar_values import values
+from tool_parsers.lark import ANY, ANY_TEXT, GAP, Lark, but, literal, one_of, pattern
 from tool_parsers.minimax_m2 import NAMESPACE as NS
-from tool_parsers.schema import Schema
 from tool_parsers.tag_grammar import quoted
 
 _BLOCK = "tool_call"
@@ -108,14 +101,7 @@ class M3Grammar(CallGrammar):
 
     def _enter_invoke(self, name: str) -> None:
         self.place = Place.INSIDE
-        self.loose = False
-        schema = self.schemas.get(name, Schema([], None))
-        try:
-            root = arguments_of(schema)
-        except ValueError:
-            self.loose = True
-            root = Node("", schema, free=True, kind="object")
-        self._stack = [root]
+        self._stack = [self._opens(name)]
 
     def _inner(self, body: str) -> None:
         here = self._stack[-1]
@@ -133,19 +119,17 @@ class M3Grammar(CallGrammar):
             self.over = not self._wrapped
 
     def _child(self, name: str) -> Node:
-        if self.loose:
-            return Node(name, Schema([], None), free=True)
-        return self._stack[-1].child(name)
+        return replace(anything(), key=name) if self.loose else self._stack[-1].child(name)
 
-    def loosen(self) -> None:
-        super().loosen()
+    def loosen(self, why: str) -> None:
+        super().loosen(why)
         for element in self._stack:
             element.free = True
 
     @property
     def _is_text(self) -> bool:
         """Inside a value that any text is."""
-        return len(self._stack) > 1 and self._stack[-1].kind is None and _takes_text(self._stack[-1])
+        return len(self._stack) > 1 and self._stack[-1].kind is None and self._stack[-1].takes_text
 
     def quotable(self, marker: str) -> bool:
         return marker != NS and NS not in self.text and self._is_text
@@ -189,7 +173,7 @@ class M3Grammar(CallGrammar):
         inner = [f"/{_tag(pattern(name))}/ {self._content(lark, child)}" for name, child in here.children()]
         if here.free or here.welcomes_others:
             names = one_of([_BLOCK, "invoke", *(name for plain in here.plains for name in properties_of(plain))])
-            other = lark.terminal(_tag(_OTHER), _tag(names))
+            other = lark.terminal(but(_tag(_OTHER), _tag(names)))
             inner.append(f"{other} {self._content(lark, here.child(''))}")
         options = []
         if here.kind is not None or here.free or is_root:
@@ -211,14 +195,8 @@ class M3Grammar(CallGrammar):
 
     def _texts(self, lark: Lark, element: Node) -> Iterator[str]:
         """The texts that are a value by themselves."""
-        root = element.schema.root
         for plain in element.plains:
-            if _is_text_kind(plain, root):
-                yield f"/{ANY_TEXT}/"
-            yield from (f"/{text}/" for text in scalars(plain, element.schema))
-            for kind in json_kinds(plain, root):
-                text = json_schema({**plain, "type": kind}, root)
-                yield f"/{GAP}/ {lark.rule(f'%json {text}')} /{GAP}/"
+            yield from values(lark, plain, element.schema)
         if element.may_be_empty:
             yield f"/{GAP}/"
 
@@ -226,11 +204,3 @@ class M3Grammar(CallGrammar):
 def _tag(body: str, *, closes: bool = False) -> str:
     """A tag behind the namespace token, as a regular expression."""
     return f"{_W}<{_W}{_SLASH if closes else ''}{body}{_W}>"
-
-
-def _is_text_kind(plain: Plain, root: Any) -> bool:
-    return is_free_text(plain) and "string" in kinds_of(plain, root)
-
-
-def _takes_text(element: Node) -> bool:
-    return element.free or any(_is_text_kind(plain, element.schema.root) for plain in element.plains)

@@ -1,6 +1,7 @@
 """Answers and calls that a grammar holds, drawn from the built-in model at a heat at which it writes nonsense."""
 
 import json
+import threading
 
 import jsonschema
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from vllm_mlx.chat.conversation import Conversation, Message, Tool, ToolChoice
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.chat.reply import fold
+from vllm_mlx.engine.grammar import Grammars
 from vllm_mlx.engine.protocol import Sampling, Thinking, ToolGrammar
 from vllm_mlx.engine.structured import choice_answer, grammar_answer, json_answer, regex_answer
 
@@ -97,7 +99,7 @@ BEYOND = {"name": "echo", "parameters": {"type": "object", "properties": {"n": {
 
 
 def forced(chat, run, function, count=3):
-    """Replies to a request that must call, from the model's thought on: (reply, last delta) of each."""
+    """Replies to a request that must call, from the model's thought on: (reply, deltas) of each."""
     conversation = Conversation((Message("user", "Echo 3."),), (Tool("echo", function),), ToolChoice("required"))
     prompt = chat.render(conversation)
     for i in range(count):
@@ -115,23 +117,40 @@ def forced(chat, run, function, count=3):
     for id, deltas in run.deltas.items():
         decoder = chat.decoder(conversation, prompt)
         events = [*decoder.feed(run.tokens[id]), *decoder.finish()]
-        yield fold(events), deltas[-1]
+        yield fold(events), deltas
 
 
 def test_the_model_thinks_first_and_then_must_call(chat, demo_run):
-    for reply, last in forced(chat, demo_run(), ECHO):
-        assert last.free_calls == 0
-        if last.finish == "stop":
+    for reply, deltas in forced(chat, demo_run(), ECHO):
+        assert not any(delta.free_calls for delta in deltas)
+        if deltas[-1].finish == "stop":
             (call,) = reply.tool_calls
             assert call.name == "echo"
             jsonschema.validate(json.loads(call.arguments), ECHO["parameters"])
             assert reply.content is None
 
 
-def test_a_tool_beyond_grammars_is_called_freely_and_counted(chat, demo_run):
-    found = list(forced(chat, demo_run(), BEYOND))
-    assert all(last.free_calls == 1 for _, last in found)
-    assert all(call.name == "echo" for reply, _ in found for call in reply.tool_calls)
+def test_a_schema_beyond_grammars_is_held_as_far_as_can_be_and_counted_at_once(chat, demo_run):
+    for reply, deltas in forced(chat, demo_run(), BEYOND):
+        assert sum(delta.free_calls for delta in deltas) == 1
+        assert deltas[-1].free_calls == 0
+        for call in reply.tool_calls:
+            assert call.name == "echo"
+            assert json.loads(call.arguments).keys() <= {"n"}
+
+
+def test_nothing_is_built_in_the_step_loop(chat, demo_run, monkeypatch):
+    builders = []
+    build = Grammars.build
+
+    def watched(self, lark):
+        builders.append(threading.get_ident())
+        return build(self, lark)
+
+    monkeypatch.setattr(Grammars, "build", watched)
+    assert any(reply.tool_calls for reply, _ in forced(chat, demo_run(), ECHO))
+    assert len(builders) > 3
+    assert threading.get_ident() not in builders
 
 
 def test_an_answer_that_is_over_ends_before_min_tokens(chat, demo_run):

@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+from grammar_formats import FORMATS, MORE_TOOLS, TOOLS, VALUE_ENDS
 from tokenizers import AddedToken, Tokenizer
 
 import tool_parsers
@@ -16,45 +17,6 @@ from vllm_mlx.engine.grammar import Grammars
 from vllm_mlx.engine.protocol import ToolGrammar
 
 CASES = Path(__file__).parent.parent / "cases"
-NS = "]<]minimax[>["
-FORMATS = {
-    "minimax_m2": (
-        "m2*.jsonl",
-        ["<minimax:tool_call>", "</minimax:tool_call>"],
-        ["</parameter>\n</invoke>\n</minimax:tool_call>"],
-    ),
-    "minimax_m3": ("m3*.jsonl", [NS], [f"{NS}</invoke>{NS}</tool_call>{NS}</item>"]),
-    "qwen3_coder": (
-        "qwen3_coder.jsonl",
-        ["<tool_call>", "</tool_call>"],
-        ["\n</parameter>\n</function>\n</tool_call>"],
-    ),
-    "glm47": (
-        "glm47.jsonl",
-        ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
-        ["</arg_value></tool_call>"],
-    ),
-    "deepseek_v4": (
-        "deepseek_v4.jsonl",
-        ["｜DSML｜"],
-        ["</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"],
-    ),
-    "hermes": ("qwen3.jsonl", ["<tool_call>", "</tool_call>"], ["}}</tool_call>"]),
-    "kimi_k2": (
-        "kimi_k2.jsonl",
-        [
-            "<|tool_calls_section_begin|>",
-            "<|tool_call_begin|>",
-            "<|tool_call_argument_begin|>",
-            "<|tool_call_end|>",
-            "<|tool_calls_section_end|>",
-        ],
-        ["}<|tool_call_end|><|tool_calls_section_end|>"],
-    ),
-}
-"""Case files, the tokens of its own that a format has, and what ends things."""
-
-
 REQUESTS = int(os.environ.get("GRAMMAR_REQUESTS", "24"))
 
 REASONS = {
@@ -95,14 +57,14 @@ class Words:
 
     def __init__(self, demo: Path, folder: Path, format: str) -> None:
         tokenizer = Tokenizer.from_file(str(demo / "tokenizer.json"))
-        tokenizer.add_tokens([AddedToken(text, normalized=False) for text in FORMATS[format][1]])
+        tokenizer.add_tokens([AddedToken(text, normalized=False) for text in FORMATS[format].tokens])
         tokenizer.add_special_tokens([AddedToken("<end>", normalized=False)])
         tokenizer.save(str(folder / "tokenizer.json"))
         self.format = format
         self.tokenizer = tokenizer
         self.size = tokenizer.get_vocab_size()
         self.end = tokenizer.token_to_id("<end>")
-        ends = [*FORMATS[format][2], '"', "}", "]", "1", "true", "null"]
+        ends = (FORMATS[format].ends, *VALUE_ENDS)
         self.likely = [token for text in ends for token in tokenizer.encode(text).ids] + [self.end]
         self.grammars = Grammars(folder, self.size)
 
@@ -153,7 +115,7 @@ def is_valid(call, tools):
 
 def cases_of(format):
     """Texts that are calls of declared tools, and nothing but text before them."""
-    for file in sorted(CASES.glob(FORMATS[format][0])):
+    for file in sorted(CASES.glob(FORMATS[format].cases)):
         for line in file.read_text(encoding="utf-8").strip().split("\n"):
             case = json.loads(line)
             if case["tools"] and case["expect"]["tool_calls"]:
@@ -170,62 +132,6 @@ def test_what_is_a_valid_call_is_accepted_token_by_token(words):
             refused[case["id"]] = found
     listed = {id for ids in REASONS.values() for id in ids.split()}
     assert refused.keys() <= listed, {id: refused[id] for id in refused.keys() - listed}
-
-
-def parameters(properties, required=(), **more):
-    return {"type": "object", "properties": properties, "required": list(required), **more}
-
-
-def function(name, *schema, **fields):
-    return {"type": "function", "function": {"name": name, "parameters": parameters(*schema, **fields)}}
-
-
-TOOLS = [
-    {"type": "function", "function": {"name": "ping"}},
-    function("no-parameters", {}, additionalProperties=False),
-    function("write_file", {"path": {"type": "string"}, "content": {"type": "string"}}, ["path", "content"]),
-    function(
-        "ns.edit-file",
-        {
-            "mode": {"enum": ["åland", "数据", "x y", 3, None]},
-            "n": {"type": "integer"},
-            "x": {"type": "number", "minimum": 0, "maximum": 10},
-            "on": {"type": ["boolean", "null"]},
-            "id": {"type": "string", "pattern": "^[a-f]{3}-[0-9]+$"},
-            "short": {"type": "string", "minLength": 2, "maxLength": 5},
-        },
-        ["mode", "n", "on"],
-        additionalProperties=False,
-    ),
-    function(
-        "deep",
-        {
-            "a": {
-                "type": "object",
-                "properties": {
-                    "list": {"type": "array", "items": {"type": "number"}, "minItems": 1},
-                    "b": {"$ref": "#/$defs/b"},
-                    "flag": {"type": "boolean"},
-                },
-                "required": ["list"],
-                "additionalProperties": False,
-            },
-            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
-            "rows": {"type": "array", "items": {"type": "object", "properties": {"k": {"const": "v"}}}},
-            "either": {
-                "anyOf": [
-                    {"type": "object", "properties": {"t": {"const": "p"}, "p": {"type": "string"}}, "required": ["t"]},
-                    {"type": "object", "properties": {"t": {"const": "q"}, "q": {"type": "null"}}, "required": ["t"]},
-                    {"type": "integer"},
-                ]
-            },
-        },
-        ["a"],
-        **{
-            "$defs": {"b": {"anyOf": [{"type": "string"}, {"type": "null"}, {"$ref": "#/$defs/c"}]}, "c": {"enum": [1]}}
-        },
-    ),
-]
 
 
 def drawn(words, constraint, seed, count=400):
@@ -268,6 +174,11 @@ def test_random_calls_are_valid(words):
     print(words.format, found)
     assert found["whole"]
     assert found["calls"] > REQUESTS / 4
+
+
+def test_random_calls_of_hard_schemas_are_valid(words):
+    for seed, tool in enumerate(MORE_TOOLS):
+        check(words, [tool], seed)
 
 
 def test_a_named_tool_is_called_once(words):

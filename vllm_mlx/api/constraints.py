@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tool_parsers
-from tool_parsers.grammar import Calls, literal
+from tool_parsers.grammar import Calls
 from tool_parsers.json_text import write_json
+from tool_parsers.lark import literal
 from vllm_mlx.api.errors import invalid, unsupported
 from vllm_mlx.chat.conversation import Tool
 from vllm_mlx.engine.protocol import Structured, ToolGrammar

@@ -48,16 +48,25 @@ def make_model(name: str, folder: Path) -> Path:
     if (target / "config.json").exists():
         return target
     shape = SHAPES[name]
+    special = {"bos_token": _SPECIAL[0], "eos_token": _SPECIAL[2]}
+    return write_model(shape, _tokenizer(shape.vocab), _TEMPLATE, special, target)
+
+
+def write_model(shape: Shape, tokenizer: Tokenizer, template: str, special: dict[str, str], target: Path) -> Path:
+    """Random weights under any tokenizer with at most `shape.vocab` tokens; `special` names them by role."""
     target.mkdir(parents=True, exist_ok=True)
-    _write_tokenizer(shape.vocab, target)
-    config = _m3_config(shape) if shape.sparse else _m2_config(shape)
+    tokenizer.save(str(target / "tokenizer.json"))
+    described = {"tokenizer_class": "PreTrainedTokenizerFast", **special, "chat_template": template}
+    (target / "tokenizer_config.json").write_text(json.dumps(described))
+    stop = tokenizer.encode(special["eos_token"], add_special_tokens=False).ids[0]
+    config = (_m3_config if shape.sparse else _m2_config)(shape, stop)
     _write_weights(config, target)
-    (target / "generation_config.json").write_text(json.dumps({"eos_token_id": 258}))
+    (target / "generation_config.json").write_text(json.dumps({"eos_token_id": stop}))
     (target / "config.json").write_text(json.dumps(config, indent=2))
     return target
 
 
-def _m2_config(shape: Shape) -> dict[str, Any]:
+def _m2_config(shape: Shape, stop: int) -> dict[str, Any]:
     return {
         "model_type": "minimax",
         "architectures": ["MiniMaxM2ForCausalLM"],
@@ -75,12 +84,12 @@ def _m2_config(shape: Shape) -> dict[str, Any]:
         "rope_theta": 5000000,
         "rotary_dim": shape.head_dim // 2,
         "vocab_size": shape.vocab,
-        "eos_token_id": 258,
+        "eos_token_id": stop,
     }
 
 
-def _m3_config(shape: Shape) -> dict[str, Any]:
-    text = _m2_config(shape) | {
+def _m3_config(shape: Shape, stop: int) -> dict[str, Any]:
+    text = _m2_config(shape, stop) | {
         "model_type": "minimax_m3_text",
         "dense_intermediate_size": 2 * shape.intermediate,
         "shared_intermediate_size": shape.intermediate,
@@ -95,7 +104,7 @@ def _m3_config(shape: Shape) -> dict[str, Any]:
             "sparse_attention_freq": [0] + [1] * (shape.layers - 1),
         },
     }
-    return {"model_type": "minimax_m3_vl", "text_config": text, "vocab_size": shape.vocab, "eos_token_id": 258}
+    return {"model_type": "minimax_m3_vl", "text_config": text, "vocab_size": shape.vocab, "eos_token_id": stop}
 
 
 def _write_weights(config: dict[str, Any], target: Path) -> None:
@@ -123,7 +132,7 @@ def _adds_one(config: dict[str, Any]) -> bool:
     return bool(config["model_type"] == "minimax_m3_vl")
 
 
-def _write_tokenizer(vocab: int, target: Path) -> None:
+def _tokenizer(vocab: int) -> Tokenizer:
     """Bytes, the turn tokens from id 256 on, then fillers, so that every id of the vocabulary is some text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     ids = {token: index for index, token in enumerate(alphabet)}
@@ -133,11 +142,4 @@ def _write_tokenizer(vocab: int, target: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in _SPECIAL])
-    tokenizer.save(str(target / "tokenizer.json"))
-    described = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": _SPECIAL[0],
-        "eos_token": _SPECIAL[2],
-        "chat_template": _TEMPLATE,
-    }
-    (target / "tokenizer_config.json").write_text(json.dumps(described))
+    return tokenizer

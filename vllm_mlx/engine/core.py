@@ -223,7 +223,7 @@ class Core:
                 continue
             thinking = sequence.thinking
             delta = self._scheduler.accept(sequence, read.token, read.logprobs)
-            if delta.finish and (free := self._constraints.free_calls(sequence.submit.id)):
+            if free := self._constraints.take_free_calls(sequence.submit.id):
                 delta = msgspec.structs.replace(delta, free_calls=free)
             deltas.append(delta)
             if delta.finish:

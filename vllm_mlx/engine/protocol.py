@@ -120,8 +120,8 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step gave one sequence.
 
     `tokens` are ids; a replay of recorded output may give `raw` bytes of text instead. `finish` is set
-    on the last delta of a sequence, with `free_calls`: how many of its calls no grammar could hold. `cached_tokens`
-    (prompt tokens not prefilled) and `miss` come with the first.
+    on the last delta of a sequence. `free_calls`: how many calls have begun since the delta before that no grammar
+    holds to the whole of their schema. `cached_tokens` (prompt tokens not prefilled) and `miss` come with the first.
     """
 
     id: str
