@@ -130,6 +130,30 @@ def test_the_model_thinks_first_and_then_must_call(chat, demo_run):
             assert reply.content is None
 
 
+@pytest.mark.parametrize("open", [False, True])
+def test_a_thought_comes_before_a_call_that_must_and_is_not_all(chat, demo_run, open):
+    """A model that opens a thought itself, and one that wants to end the turn in an open one."""
+    opener, stop = chat.encode("<think>")[0], chat.stop_ids[0]
+    run = demo_run()
+    for i in range(3):
+        run.submit(
+            f"r{i}",
+            chat.encode("Echo."),
+            200,
+            sampling=Sampling(temperature=1.5, seed=i, logit_bias={stop if open else opener: 100}),
+            stop_ids=list(chat.stop_ids),
+            thinking=Thinking(open=open, close_ids=chat.close_ids(), open_ids=[opener], budget=6),
+            grammar=ToolGrammar("minimax_m2", json.dumps([ECHO]), ["echo"], required=True, single=True),
+        )
+    run.until_idle()
+    assert not run.failures
+    for id, tokens in run.tokens.items():
+        thought, _, call = chat.decode(tokens).partition("</think>")
+        assert open or thought.startswith("<think>")
+        assert call.lstrip().startswith("<minimax:tool_call>"), call
+        assert not any(delta.free_calls for delta in run.deltas[id])
+
+
 def test_a_schema_beyond_grammars_is_held_as_far_as_can_be_and_counted_at_once(chat, demo_run):
     for reply, deltas in forced(chat, demo_run(), BEYOND):
         assert sum(delta.free_calls for delta in deltas) == 1

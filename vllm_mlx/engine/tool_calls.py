@@ -52,6 +52,8 @@ class ToolCalls:
         self._answer = answer
         self._trigger = words.ids.get(calls.trigger)
         self._armed = False
+        self._awaited = False
+        """Armed for a call that must come, and nothing of it is written: a thought may still come before it."""
         self._lost = False
         self.free_calls = 0
         self._free_seen = 0
@@ -72,12 +74,15 @@ class ToolCalls:
         calls = self._calls
         if self._lost:
             return None
+        if thinking and self._awaited:
+            self._armed = self._awaited = False
         if self._required and not thinking and not self._armed and not (calls.made and calls.calls.single):
             self._arm()
             self._settle()
+            self._awaited = True
             self._idle = calls.made > 0
         if not self._armed:
-            return self._of_text(thinking=thinking)
+            return self._thought() if thinking else self._of_text()
         bits = self._words.bits(self._matcher)
         permit(bits, self._stop_ids, allowed=self._idle)
         markers, quotes = self._words.markers.items(), self._words.quotes.items()
@@ -86,13 +91,21 @@ class ToolCalls:
             permit(bits, [token for token, marker in markers if calls.banned(marker)], allowed=False)
         return bits
 
-    def _of_text(self, *, thinking: bool) -> Bits | None:
+    def _thought(self) -> Bits | None:
+        """In a thought: anything, but not the end of the reply where a call must follow."""
+        if not self._required or self._calls.made or not self._stop_ids:
+            return None
+        bits = np.full(self._words.bytes, 0xFF, np.uint8)
+        permit(bits, self._stop_ids, allowed=False)
+        return bits
+
+    def _of_text(self) -> Bits | None:
         """Outside calls: anything, unless the calls are made or the answer has a form of its own."""
         if self._calls.made and self._calls.calls.single and self._stop_ids:
             bits = np.zeros(self._words.bytes, np.uint8)
             permit(bits, self._stop_ids, allowed=True)
             return bits
-        form = self._answer.allowed(thinking=thinking) if self._answer else None
+        form = self._answer.allowed(thinking=False) if self._answer else None
         if form is not None and self._trigger is not None and not self._written.strip():
             permit(form, [self._trigger], allowed=True)
         return form
@@ -103,6 +116,7 @@ class ToolCalls:
         self._settle()
         if self._lost or token in self._stop_ids:
             return False
+        self._awaited = False
         text = self._utf8.decode(self._words.text(token))
         self._since.append((token, text))
         if self._armed:
