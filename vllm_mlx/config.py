@@ -7,22 +7,41 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a text must look like: a pattern that fits all of it, and the same in words."""
+
+    pattern: str
+    words: str
+
+
+ROOT = Form(r"(/.*)?", "a path that begins with /")
+ORIGIN = Form(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s*]+", "an origin like http://localhost:3000, or * for any")
+HOST = Form(
+    r"\*|\[?[0-9a-fA-F]*:[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]?|[^/:\s*\[\]]+", "a host's name without a port, or * for any"
+)
+METHOD = Form(r"\*|[A-Z]+", "a method like GET, or * for any")
+HEADER = Form(r"\*|[!#$%&'*+.^_`|~0-9A-Za-z-]+", "a header's name, or * for any")
+
+
 def setting(
     default: Any,
     help: str,
     *,
     minimum: float | None = None,
     maximum: float | None = None,
+    form: Form | None = None,
+    json_list: bool = False,
     metavar: str | None = None,
     env: str | None = None,
 ) -> Any:
     """A field that is a command-line flag as well.
 
-    `minimum` and `maximum` bound a number, inclusively. `env` names an environment variable that is taken without
-    the flag.
+    `minimum` and `maximum` bound a number, inclusively, and `form` a text. `json_list`: a value may be a JSON list of
+    values. `env` names an environment variable that is taken without the flag.
     """
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "metavar": metavar, "env": env}
-    return field(default=default, metadata=metadata)
+    bounds = {"minimum": minimum, "maximum": maximum, "form": form, "json_list": json_list}
+    return field(default=default, metadata={"help": help, "metavar": metavar, "env": env, **bounds})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +56,9 @@ class EngineConfig:
     kv_store: str | None = setting(
         None, "Keep the KV cache of ended turns in this folder: it survives restarts.", metavar="DIR"
     )
-    kv_store_gb: float = setting(100.0, "Gigabytes that a model may take there.", minimum=0.001, metavar="GB")
+    kv_store_gb: float = setting(
+        100.0, "Gigabytes that a model may take there.", minimum=0.001, maximum=1e6, metavar="GB"
+    )
     prewarm: bool = setting(True, "While idle, prefill conversations as they will look at the next message.")
     max_prefill_stall_ms: int = setting(
         200, "Milliseconds that running streams wait at most while another prompt is prefilled.", minimum=1
@@ -46,7 +67,7 @@ class EngineConfig:
     gpu_memory_utilization: float = setting(
         0.9, "Share of the memory that models may take which is used.", minimum=0.01, maximum=1, metavar="SHARE"
     )
-    seed: int | None = setting(None, "Seed of requests that bring none.", minimum=0)
+    seed: int | None = setting(None, "Seed of requests that bring none.", minimum=0, maximum=2**63 - 1)
     trust_remote_code: bool = setting(False, "Run Python code that comes with the model.")
 
 
@@ -58,7 +79,7 @@ class ServeConfig:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
     uds: str | None = setting(None, "Unix socket to listen on instead of host and port.", metavar="PATH")
-    root_path: str = setting("", "Path under which a proxy shows the server.", metavar="PATH")
+    root_path: str = setting("", "Path under which a proxy shows the server.", form=ROOT, metavar="PATH")
     ssl_certfile: str | None = setting(None, "Certificate (PEM): serve TLS.", metavar="FILE")
     ssl_keyfile: str | None = setting(None, "Key of the certificate, if it is not in the same file.", metavar="FILE")
     served_model_name: tuple[str, ...] = setting(
@@ -80,18 +101,30 @@ class ServeConfig:
     )
     chat_template: str | None = setting(None, "File with a chat template instead of the model's own.", metavar="FILE")
     engine_stall_timeout: float = setting(
-        300.0, "Seconds without a step after which an engine that has work is restarted.", minimum=1
+        300.0, "Seconds without a step after which an engine that has work is restarted.", minimum=1, maximum=86_400
     )
-    keep_alive_interval: float = setting(5.0, "Seconds of silence after which a stream sends a comment.", minimum=0.1)
+    keep_alive_interval: float = setting(
+        5.0, "Seconds of silence after which a stream sends a comment.", minimum=0.1, maximum=86_400
+    )
     api_key: tuple[str, ...] = setting(
         (), "Key that lets a client in; may be given more than once.", metavar="KEY", env="VLLM_API_KEY"
     )
     allowed_hosts: tuple[str, ...] = setting(
-        (), "Name that the Host header may have beside this machine's own; * for any.", metavar="NAME"
+        (),
+        "Name that the Host header may have beside this machine's own; * for any.",
+        form=HOST,
+        json_list=True,
+        metavar="NAME",
     )
-    allowed_origins: tuple[str, ...] = setting((), "Web page (origin) that may use the server.", metavar="ORIGIN")
-    allowed_methods: tuple[str, ...] = setting(("*",), "Methods that such pages may use.", metavar="METHOD")
-    allowed_headers: tuple[str, ...] = setting(("*",), "Headers that such pages may send.", metavar="HEADER")
+    allowed_origins: tuple[str, ...] = setting(
+        (), "Web page (origin) that may use the server.", form=ORIGIN, json_list=True, metavar="ORIGIN"
+    )
+    allowed_methods: tuple[str, ...] = setting(
+        ("*",), "Methods that such pages may use.", form=METHOD, json_list=True, metavar="METHOD"
+    )
+    allowed_headers: tuple[str, ...] = setting(
+        ("*",), "Headers that such pages may send.", form=HEADER, json_list=True, metavar="HEADER"
+    )
     allow_credentials: bool = setting(False, "Whether such pages may send cookies and keys of their own.")
     max_request_bytes: int = setting(33_554_432, "Bytes of a request's body at most; more is a 413.", minimum=1024)
     record: str | None = setting(None, "Keep every request and its raw output in this file.", metavar="FILE.jsonl")

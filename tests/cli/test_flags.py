@@ -2,6 +2,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from huggingface_hub import constants
@@ -140,9 +141,68 @@ def test_keys_come_from_flags_or_the_environment(serve: Serve, monkeypatch: pyte
     _, config = serve("demo", "--api-key", "a", "b")
     assert config is not None
     assert config.api_key == ("a", "b")
-    result, config = serve("demo", "--api-key", " ")
-    assert config is None
-    assert "--api-key is blank" in result.output
+
+
+NO_NUMBERS = ["", "many", "nan", "inf", "-1", "1" + "0" * 30]
+NO_TEXTS = ["", " ", "\udcff"]
+BAD = {
+    "--root-path": ["models", "http://host/"],
+    "--allowed-hosts": ["http://mac.lan", "mac.lan:8000", '["a.lan", "b:1"]', "[1, 2"],
+    "--allowed-origins": ["[bad json", '["http://a", 5]', "app.example", "http://app.example/", "http://*.example"],
+    "--allowed-methods": ["get", "[]]"],
+    "--allowed-headers": ["X-One, X-Two", "[{}]"],
+    "--ssl-certfile": ["/no/such/file", "/", __file__],
+    "--tool-call-parser": ["minimx"],
+    "--reasoning-parser": ["r1"],
+    "--log-level": ["loud"],
+    "--uds": ["/no/such/folder/socket", "/" + "long" * 50],
+    "--host": ["no host", "." * 300, "203.0.113.1", "a" * 70],
+    "--record": ["/no/such/folder/file", "/"],
+}
+"""What cannot be meant, beside what no flag of a kind takes."""
+
+
+def bad_values() -> list[tuple[str, str, str]]:
+    found = []
+    for command in ("serve", "replay"):
+        for option in main.get_command(click.Context(main), command).params:
+            name = option.opts[0]
+            if isinstance(option, click.Argument) or option.is_flag:
+                continue
+            is_number = isinstance(option.type, click.IntRange | click.FloatRange)
+            values = NO_NUMBERS if is_number else [] if name in ("--revision", "--model", "--root-path") else NO_TEXTS
+            found += [(command, name, value) for value in (*values, *BAD.get(name, ()))]
+    return found
+
+
+@pytest.mark.parametrize(("command", "flag", "value"), bad_values())
+def test_a_bad_value_is_an_error_that_names_the_flag(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, flag: str, value: str
+) -> None:
+    monkeypatch.setattr(_launch, "run", lambda *_: pytest.fail("it was taken"))
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"output": "x"}')
+    result = CliRunner().invoke(main, [command, "demo" if command == "serve" else str(lines), flag, value])
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code in (1, 2)
+    *_, error = result.output.rstrip().splitlines()
+    assert error.startswith("Error: ")
+    assert flag in error
+
+
+def test_lists_are_json_too(serve: Serve) -> None:
+    _, config = serve("demo", "--allowed-origins", '["http://a", "http://b"]', "*", "--allowed-hosts", "[::1]", "c.lan")
+    assert config is not None
+    assert config.allowed_origins == ("http://a", "http://b", "*")
+    assert config.allowed_hosts == ("[::1]", "c.lan")
+    assert config.allowed_methods == ("*",)
+
+
+def test_what_takes_several_machines_or_fewer_bits_is_no_flag(serve: Serve) -> None:
+    for flag in ("--kv-bits", "--kv-cache-dtype", "--tensor-parallel-size", "--pipeline-parallel-size", "--nnodes"):
+        result, config = serve("demo", flag, "2")
+        assert config is None
+        assert f"no flag {flag}" in result.output
 
 
 def test_without_model_the_built_in_one(serve: Serve) -> None:

@@ -6,11 +6,10 @@ Plain ASGI, so that streams pass through untouched and a client that leaves is s
 import hashlib
 import hmac
 import ipaddress
-import json
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
@@ -38,25 +37,16 @@ def install(app: FastAPI, config: ServeConfig) -> None:
     if hosts is not None:
         app.add_middleware(HostCheck, hosts=hosts)
     app.add_middleware(Border)
-    origins = listed(config.allowed_origins)
-    if origins:
+    if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=origins,
-            allow_methods=listed(config.allowed_methods),
-            allow_headers=listed(config.allowed_headers),
+            allow_origins=config.allowed_origins,
+            allow_methods=config.allowed_methods,
+            allow_headers=config.allowed_headers,
             allow_credentials=config.allow_credentials,
             expose_headers=[REQUEST_ID],
         )
     app.add_middleware(RequestId)
-
-
-def listed(values: Sequence[str]) -> list[str]:
-    """A flag's values; each may be a JSON list of them, as vLLM has it."""
-    found: list[str] = []
-    for value in values:
-        found += [str(item) for item in json.loads(value)] if value.startswith("[") else [value]
-    return found
 
 
 def known_hosts(config: ServeConfig) -> frozenset[str] | None:
@@ -65,15 +55,15 @@ def known_hosts(config: ServeConfig) -> frozenset[str] | None:
     A server that listens on this machine alone takes no request for a foreign name: a web page whose name
     was made to point here could read its answers otherwise.
     """
-    allowed = listed(config.allowed_hosts)
+    allowed = config.allowed_hosts
     if config.uds or "*" in allowed or (not allowed and not _is_loopback(config.host)):
         return None
-    return frozenset({"localhost", config.host.lower(), *(name.lower() for name in allowed)})
+    return frozenset(name.lower().strip("[]") for name in ("localhost", config.host, *allowed))
 
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
 
@@ -166,7 +156,7 @@ class HostCheck:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         given = Headers(scope=scope).get("host", "")
-        host = re.sub(r":\d*$", "", given).lower()
+        host = re.sub(r":\d*$", "", given).lower().strip("[]")
         if not host or host in self._hosts or _is_loopback(host):
             return await self._app(scope, receive, send)
         error = ApiError(

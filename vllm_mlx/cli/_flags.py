@@ -4,9 +4,12 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
+
+from vllm_mlx.cli._values import Float, Int, Text, Texts
 
 ALIASES = {
     "--enable-prefix-cache": "--enable-prefix-caching",
@@ -106,16 +109,17 @@ def _option(item: Field[Any], annotation: Any) -> Callable[[Command], Command]:
         keywords["show_default"] = "on" if item.default else "off"
         return click.option(f"{name}/--no-{name[2:]}", **keywords)
     keywords["metavar"] = item.metadata["metavar"] or METAVARS.get(annotation)
-    return click.option(name, type=_kind(annotation, item.metadata["minimum"], item.metadata["maximum"]), **keywords)
+    if item.metadata["json_list"]:
+        keywords["callback"] = lambda _context, _option, values: tuple(chain.from_iterable(values))
+    return click.option(name, type=_kind(annotation, item.metadata), **keywords)
 
 
-def _kind(annotation: Any, minimum: float | None, maximum: float | None) -> click.ParamType[Any]:
+def _kind(annotation: Any, bounds: Mapping[str, Any]) -> click.ParamType[Any]:
     if get_origin(annotation) is Literal:
         return click.Choice(get_args(annotation))
     if annotation is int:
-        low, high = (None if bound is None else int(bound) for bound in (minimum, maximum))
-        return click.IntRange(low, high)
+        return Int(bounds["minimum"], bounds["maximum"])
     if annotation is float:
-        return click.FloatRange(minimum, maximum)
+        return Float(bounds["minimum"], bounds["maximum"])
     assert annotation is str, annotation
-    return click.STRING
+    return Texts(bounds["form"]) if bounds["json_list"] else Text(bounds["form"])

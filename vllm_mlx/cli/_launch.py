@@ -30,7 +30,7 @@ def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, list
     """Serves until SIGINT or SIGTERM; a second one does not wait for open requests.
 
     Raises:
-        click.ClickException: the engine or TLS cannot start, with the reason.
+        click.ClickException: the engine cannot start, with the reason.
     """
     logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.root.level))
@@ -52,7 +52,7 @@ def run(app: FastAPI, config: ServeConfig, chat: ChatModel, engine: Engine, list
 
 
 def _uvicorn_config(app: FastAPI, config: ServeConfig) -> uvicorn.Config:
-    settings = uvicorn.Config(
+    return uvicorn.Config(
         _under(config.root_path.rstrip("/"), app),
         lifespan="off",
         log_config=None,
@@ -63,13 +63,6 @@ def _uvicorn_config(app: FastAPI, config: ServeConfig) -> uvicorn.Config:
         ssl_certfile=config.ssl_certfile,
         ssl_keyfile=config.ssl_keyfile,
     )
-    if config.ssl_keyfile and not config.ssl_certfile:
-        raise click.UsageError("--ssl-keyfile needs --ssl-certfile")
-    try:
-        settings.load()
-    except OSError as error:
-        raise click.UsageError(f"--ssl-certfile {config.ssl_certfile}: {error.strerror or error}") from error
-    return settings
 
 
 def _under(root: str, app: ASGIApp) -> ASGIApp:

@@ -16,19 +16,24 @@ def listen(host: str, port: int, uds: str | None) -> Iterator[socket.socket]:
     Raises:
         click.ClickException: the address is in use, or is not this machine's.
     """
-    where = uds or f"{host}:{port}"
     try:
         listener = _bind_unix(uds) if uds else _bind_tcp(host, port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise click.ClickException(
-                f"{where} is in use; choose another with --{'uds' if uds else 'port'}"
-            ) from error
-        raise click.ClickException(f"cannot listen on {where}: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        raise click.ClickException(_reason(error, host, port, uds)) from error
     with listener:
         yield listener
     if uds:
         Path(uds).unlink(missing_ok=True)
+
+
+def _reason(error: OSError | UnicodeError, host: str, port: int, uds: str | None) -> str:
+    where = uds or f"{host}:{port}"
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EADDRINUSE:
+        return f"{where} is in use; choose another with --{'uds' if uds else 'port'}"
+    words = getattr(error, "strerror", None) or str(error)
+    flag = "uds" if uds else "port" if number in (errno.EACCES, errno.EPERM) else "host"
+    return f"--{flag}: cannot listen on {where}: {words}"
 
 
 def _bind_tcp(host: str, port: int) -> socket.socket:

@@ -1,5 +1,6 @@
 """The model and the settings of a command line, or an error that says what there is."""
 
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,28 +15,47 @@ from vllm_mlx.cli._flags import settings
 from vllm_mlx.config import EngineConfig, ServeConfig
 
 
-def check_parsers(values: Mapping[str, Any]) -> None:
-    """Refuses unknown parsers before anything slow happens.
+def check(values: Mapping[str, Any]) -> None:
+    """Refuses what the machine does not have of a command line's parsed values, before anything slow happens.
 
     Raises:
-        click.UsageError: with the parsers that there are.
+        click.UsageError: an unknown parser, with those that there are; a file that cannot be used.
     """
-    for registry, name in ((tool_parsers, values["tool_call_parser"]), (reasoning_parsers, values["reasoning_parser"])):
+    for registry, flag in ((tool_parsers, "tool_call_parser"), (reasoning_parsers, "reasoning_parser")):
         try:
-            if name not in ("auto", "none"):
-                registry.resolve(name)
+            if values[flag] not in ("auto", "none"):
+                registry.resolve(values[flag])
         except KeyError as error:
-            raise click.UsageError(f"{error.args[0]}; or auto, or none") from error
+            raise click.UsageError(f"--{flag.replace('_', '-')}: {error.args[0]}; or auto, or none") from error
+    if record := values.get("record"):
+        _try_file("--record", record, "a")
+    _check_tls(values["ssl_certfile"], values["ssl_keyfile"])
+
+
+def _check_tls(certificate: str | None, key: str | None) -> None:
+    if certificate is None:
+        if key is not None:
+            raise click.UsageError("--ssl-keyfile needs --ssl-certfile")
+        return
+    _try_file("--ssl-certfile", certificate)
+    if key is not None:
+        _try_file("--ssl-keyfile", key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        given = f"--ssl-certfile {certificate}" + (f" --ssl-keyfile {key}" if key else "")
+        raise click.UsageError(f"{given}: not a certificate and its key (PEM): {error.reason}") from error
+
+
+def _try_file(flag: str, path: str, mode: str = "r") -> None:
+    try:
+        open(path, mode).close()
+    except OSError as error:
+        raise click.UsageError(f"{flag} {path}: {error.strerror}") from error
 
 
 def serve_config(model: hub.Model, values: Mapping[str, Any]) -> ServeConfig:
-    """The parsed flags as a server's settings.
-
-    Raises:
-        click.UsageError: an API key that is blank would let everyone in.
-    """
-    if not all(key.strip() for key in values["api_key"]):
-        raise click.UsageError("--api-key is blank")
+    """The parsed flags as a server's settings."""
     engine = EngineConfig(model=str(model.path), **settings(EngineConfig, values))
     serve = settings(ServeConfig, values)
     serve["served_model_name"] = serve["served_model_name"] or (model.name,)

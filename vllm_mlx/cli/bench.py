@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vllm_mlx.cli._values import Float
+
 if TYPE_CHECKING:
     from vllm_mlx.bench.engine import Results
 
@@ -155,7 +157,9 @@ def serve(
 @click.option("--base-url", required=True, metavar="URL", help="For example http://127.0.0.1:8000/v1")
 @click.option("--model", help="Model name; the first that the server lists by default.")
 @click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="Requests of a tool loop.")
-@click.option("--pause", default=3.0, show_default=True, metavar="SECONDS", help="Before the user's next message.")
+@click.option(
+    "--pause", default=3.0, show_default=True, metavar="SECONDS", type=Float(0), help="Before the user's next message."
+)
 @click.option("--seed", default=0, show_default=True, help="Of everything.")
 @click.option("--json", "as_json", is_flag=True, help="Print every turn as JSON.")
 def agent(*, base_url: str, model: str | None, turns: int, pause: float, seed: int, as_json: bool) -> None:

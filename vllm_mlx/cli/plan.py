@@ -4,21 +4,21 @@ from pathlib import Path
 
 import click
 
+from vllm_mlx.cli._values import Float, Int
+
 
 @click.command(short_help="Say whether a model fits, and how much context.")
 @click.argument("model")
-@click.option("--context", metavar="N", type=click.IntRange(1), help="Context in tokens that must fit.")
-@click.option(
-    "--max-num-seqs", default=8, show_default=True, type=click.IntRange(1), help="Sequences at the same time."
-)
+@click.option("--context", metavar="N", type=Int(1), help="Context in tokens that must fit.")
+@click.option("--max-num-seqs", default=8, show_default=True, type=Int(1), help="Sequences at the same time.")
 @click.option(
     "--gpu-memory-utilization",
     default=0.9,
     show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Float(0.01, 1),
     help="Share of the device's limit that may be taken.",
 )
-@click.option("--memory-gb", metavar="GB", type=click.FloatRange(1), help="Plan for a Mac with so much memory instead.")
+@click.option("--memory-gb", metavar="GB", type=Float(1), help="Plan for a Mac with so much memory instead.")
 @click.option("--revision", metavar="NAME", help="Branch, tag or commit of a model from the hub.")
 def command(
     model: str,

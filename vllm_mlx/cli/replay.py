@@ -30,7 +30,7 @@ def command(file: str, model: str | None, **values: Any) -> None:
     from vllm_mlx.cli import _launch, _model
     from vllm_mlx.cli._listen import listen
 
-    _model.check_parsers(values)
+    _model.check(values)
     try:
         lines = read_lines(Path(file))
     except ReplayError as error:

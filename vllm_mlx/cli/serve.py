@@ -26,13 +26,10 @@ def command(model: str | None, revision: str | None, **values: Any) -> None:
     from vllm_mlx.cli._listen import listen
     from vllm_mlx.engine.client import EngineClient
 
-    _model.check_parsers(values)
+    _model.check(values)
     with listen(values["host"], values["port"], values["uds"]) as listener:
         config = _model.serve_config(_model.find(model, revision=revision, code=values["trust_remote_code"]), values)
         chat = _model.load_chat(config)
         engine = EngineClient(config.engine, stall_timeout=config.engine_stall_timeout)
-        try:
-            recorder = Recorder(Path(config.record), chat.vocabulary.bytes_of) if config.record else None
-        except OSError as error:
-            raise click.UsageError(f"--record {config.record}: {error.strerror}") from error
+        recorder = Recorder(Path(config.record), chat.vocabulary.bytes_of) if config.record else None
         _launch.run(create_app(config, chat, engine, recorder), config, chat, engine, listener)
