@@ -13,12 +13,8 @@ _REGISTRY.add("deepseek_v4", "deepseek_v4", "DeepseekV4")
 _REGISTRY.add("glm45", "glm45", "Glm45")
 _REGISTRY.add("kimi_k2", "kimi_k2", "KimiK2")
 
+detect = _REGISTRY.detect
 get = _REGISTRY.get
 names = _REGISTRY.names
 aliases = _REGISTRY.aliases
 resolve = _REGISTRY.resolve
-
-
-def detect(template: str) -> str | None:
-    """The parser whose markers a chat template (Jinja source) writes; None if no parser knows it."""
-    return next((name for name in _REGISTRY if _REGISTRY.get(name).speaks(template)), None)

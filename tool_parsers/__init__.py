@@ -19,12 +19,8 @@ _REGISTRY.add("deepseek_v4", "deepseek_v4", "DeepseekV4")
 _REGISTRY.add("deepseek_v32", "deepseek_v4", "DeepseekV4")
 _REGISTRY.add("minimax_m3", "minimax_m3", "MinimaxM3")
 
+detect = _REGISTRY.detect
 get = _REGISTRY.get
 names = _REGISTRY.names
 aliases = _REGISTRY.aliases
 resolve = _REGISTRY.resolve
-
-
-def detect(template: str) -> str | None:
-    """The parser whose format a chat template (Jinja source) writes; None if no parser knows it."""
-    return next((name for name in _REGISTRY if _REGISTRY.get(name).speaks(template)), None)

@@ -1,11 +1,16 @@
 """Parsers by name: loaded when asked for, loud about names that are unknown or taken."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-T = TypeVar("T")
+
+class _Parser(Protocol):
+    @classmethod
+    def speaks(cls, template: str) -> bool: ...
+
+
+T = TypeVar("T", bound=_Parser)
 
 
 def _plain(name: str) -> str:
@@ -50,5 +55,6 @@ class Registry(Generic[T]):
         """The other names of a parser."""
         return sorted(alias for alias, own in self._aliases.items() if own == name and alias != _plain(name))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+    def detect(self, template: str) -> str | None:
+        """The first parser whose format a chat template (Jinja source) writes; None if no parser knows it."""
+        return next((name for name in self._places if self.get(name).speaks(template)), None)
