@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from vllm_mlx.api.app import create_app
 from vllm_mlx.api.playback import parse_line, replay_engine
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import EngineConfig, ServeConfig
+from vllm_mlx.engine.protocol import Delta, TokenLogprobs
+from vllm_mlx.engine.replay import ReplayGeneration
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +35,24 @@ def serving(chat):
         return connect(create_app(config, chat, replay_engine(parsed, config, chat)))
 
     return serve
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """Every token has log-probabilities: its own, and as many alternatives as were asked for."""
+    play = ReplayGeneration._play
+
+    async def scored_play(self):
+        async for delta in play(self):
+            wanted = self._request.logprobs
+            if wanted is None or not delta.tokens:
+                yield delta
+                continue
+            top = [(token, -0.5 * token) for token in range(wanted)]
+            logprobs = [TokenLogprobs(-float(token) if token else -math.inf, top) for token in delta.tokens]
+            yield Delta(delta.id, delta.tokens, None, logprobs, delta.finish, delta.stop_id, delta.cached_tokens)
+
+    monkeypatch.setattr(ReplayGeneration, "_play", scored_play)
 
 
 @asynccontextmanager

@@ -55,12 +55,13 @@ def _base64(text):
 
 def message_of(chunks):
     """What a client makes of a stream: everything but ids of the stream itself."""
-    message = {"content": "", "reasoning_content": "", "tool_calls": {}}
+    message = {"content": None, "reasoning_content": "", "tool_calls": {}}
     finish = None
     for chunk in chunks:
         for choice in chunk["choices"]:
             delta = choice["delta"]
-            message["content"] += delta.get("content") or ""
+            if delta.get("content") is not None:
+                message["content"] = (message["content"] or "") + delta["content"]
             message["reasoning_content"] += delta.get("reasoning_content") or ""
             for call in delta.get("tool_calls", []):
                 known = message["tool_calls"].setdefault(call["index"], {"name": None, "arguments": ""})
@@ -91,7 +92,7 @@ async def test_a_stream_says_what_the_whole_reply_says(serving, reply, cut):
     (choice,) = completion["choices"]
     message = choice["message"]
     calls = [call["function"] for call in message.get("tool_calls", [])]
-    whole = message["content"] or "", message["reasoning_content"] or "", calls, choice["finish_reason"]
+    whole = message["content"], message["reasoning_content"] or "", calls, choice["finish_reason"]
     assert message_of(chunks) == whole
     assert done == "[DONE]"
     assert chunks[-1]["usage"] == completion["usage"]
@@ -107,8 +108,10 @@ async def test_every_chunk_has_its_place(serving, reply, cut):
     assert len({(chunk["id"], chunk["created"], chunk["model"], chunk["object"]) for chunk in chunks}) == 1
     assert not any("usage" in chunk for chunk in chunks)
     first, *middle, last = [chunk["choices"][0] for chunk in chunks]
-    assert first["delta"] == {"role": "assistant", "content": ""}
-    assert last["delta"] == {}
+    kinds = {kind for choice in middle for kind in choice["delta"]}
+    begins = (middle or [last])[0]["delta"]
+    assert first["delta"] == {"role": "assistant", "content": "" if "content" in begins else None}
+    assert last["delta"] == ({} if kinds & {"content", "tool_calls"} else {"content": ""})
     assert last["finish_reason"] is not None
     assert all(choice["finish_reason"] is None for choice in (first, *middle))
     for choice in middle:
@@ -216,7 +219,7 @@ async def test_several_choices_are_several_sequences(serving):
     for index, choice in enumerate(completion["choices"]):
         own = [chunk for chunk in chunks if chunk["choices"][0]["index"] == index]
         assert own[0]["choices"][0]["delta"]["role"] == "assistant"
-        assert message_of(own)[0] == (choice["message"]["content"] or "")
+        assert message_of(own)[0] == choice["message"]["content"]
         assert message_of(own)[3] == choice["finish_reason"]
     assert usage["usage"] == completion["usage"]
     assert done == "[DONE]"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_mlx.api.custom_input import CustomInput, input_of
+from vllm_mlx.api.custom_input import CustomInput
 
 TEXT = st.text(st.characters(codec=None, categories=None), max_size=40) | st.text('\\"u\nd8cf\ud800\udc00', max_size=20)
 
@@ -46,4 +46,4 @@ def test_the_text_streams():
 def test_other_arguments_are_taken_whole(arguments, text, size):
     reader = CustomInput()
     pieces = [reader.feed(arguments[at : at + size]) for at in range(0, len(arguments), size)]
-    assert "".join(pieces) + reader.finish() == text == input_of(arguments)
+    assert "".join(pieces) + reader.finish() == text

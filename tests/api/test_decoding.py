@@ -415,9 +415,9 @@ REFUSED = [
     ({"input": "x", "background": True}, "background"),
     ({"input": "x", "conversation": "c"}, "conversation"),
     ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
-    ({"input": "x", "truncation": "auto"}, "truncation"),
+    ({"input": "x", "truncation": "all"}, "truncation"),
     ({"input": "x", "top_logprobs": 2}, "top_logprobs"),
-    ({"input": "x", "include": ["message.output_text.logprobs"]}, "include"),
+    ({"input": "x", "top_logprobs": 21, "include": ["message.output_text.logprobs"]}, "top_logprobs"),
     ({"input": "x", "previous_response_id": "resp_9"}, "previous_response_id"),
 ]
 

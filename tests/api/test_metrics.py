@@ -1,9 +1,13 @@
 """Metrics under vLLM's names."""
 
 import re
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from vllm_mlx.api.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 
@@ -43,9 +47,16 @@ async def test_what_ran_is_counted(serving):
     assert found["vllm:inter_token_latency_seconds_count"] == 3 * (len(output) - 1) + 2
     for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
                  "request_prefill_time_seconds", "request_decode_time_seconds", "request_prompt_tokens",
-                 "request_generation_tokens"):  # fmt: skip
+                 "request_generation_tokens", "request_max_num_generation_tokens"):  # fmt: skip
         assert found[f"vllm:{name}_count"] == 4
     assert found["vllm:request_prompt_tokens_sum"] == 4 * prompt
+
+
+def test_the_share_of_the_cache_is_what_running_sequences_take():
+    live = [SimpleNamespace(begun=1.0, prefilled=60, usage=SimpleNamespace(completion=15))]
+    for room, share in ((300, 0.25), (50, 1.0), (0, 0.0)):
+        found = samples(Metrics("demo", live, partial(int, room)).text().decode())
+        assert found["vllm:kv_cache_usage_perc"] == share
 
 
 async def test_nothing_of_a_request_is_in_the_metrics(serving):

@@ -1,13 +1,11 @@
 """Every parameter of a chat request reaches what it is meant for."""
 
 import json
-import math
 
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from vllm_mlx.engine.protocol import Delta, TokenLogprobs
-from vllm_mlx.engine.replay import ReplayEngine, ReplayGeneration
+from vllm_mlx.engine.replay import ReplayEngine
 
 from .conftest import sse
 
@@ -25,24 +23,6 @@ def submitted(monkeypatch):
     submit = ReplayEngine.submit
     monkeypatch.setattr(ReplayEngine, "submit", lambda self, request: seen.append(request) or submit(self, request))
     return seen
-
-
-@pytest.fixture
-def scored(monkeypatch):
-    """Every token has log-probabilities: its own, and as many alternatives as were asked for."""
-    play = ReplayGeneration._play
-
-    async def scored_play(self):
-        async for delta in play(self):
-            wanted = self._request.logprobs
-            if wanted is None or not delta.tokens:
-                yield delta
-                continue
-            top = [(token, -0.5 * token) for token in range(wanted)]
-            logprobs = [TokenLogprobs(-float(token) if token else -math.inf, top) for token in delta.tokens]
-            yield Delta(delta.id, delta.tokens, None, logprobs, delta.finish, delta.stop_id, delta.cached_tokens)
-
-    monkeypatch.setattr(ReplayGeneration, "_play", scored_play)
 
 
 async def ask(client, **fields):

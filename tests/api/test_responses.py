@@ -313,3 +313,53 @@ async def test_a_prompt_that_is_too_long_is_told_with_its_code(serving):
         "input",
         "invalid_request_error",
     )
+
+
+SCORED = {
+    "text": ["Hello, wörld."],
+    "calls": ["I write.\n"],
+    "only calls": [],
+    "text around calls": ["I write.\n", "\nWritten."],
+    "thought alone": [],
+}
+
+
+def tokens_of(ids, text, chat):
+    """Those of the ids that wrote a piece of text."""
+    raw = b"".join(map(chat.vocabulary.bytes_of, ids))
+    begin = raw.index(text.encode())
+    end, at, found = begin + len(text.encode()), 0, []
+    for id in ids:
+        size = len(chat.vocabulary.bytes_of(id))
+        if at < end and at + size > begin:
+            found.append(id)
+        at += size
+    return found
+
+
+@pytest.mark.parametrize("reply", SCORED)
+async def test_text_comes_with_the_log_probabilities_of_its_tokens(serving, scored, chat, reply):
+    ids = chat.encode(REPLIES[reply])
+    request = body(include=["message.output_text.logprobs"], top_logprobs=2)
+    async with serving(ids, ids) as client:
+        response = (await client.post(URL, json=request)).json()
+        events = await streamed(client, request)
+    Response.model_validate(response, strict=True)
+    assert response["top_logprobs"] == 2
+    parts = [part for item in response["output"] if item["type"] == "message" for part in item["content"]]
+    assert [part["text"].strip() for part in parts] == [text.strip() for text in SCORED[reply]]
+    for part in parts:
+        wanted = tokens_of(ids, part["text"], chat)
+        assert [entry["logprob"] for entry in part["logprobs"]] == [max(-float(id), -9999.0) for id in wanted]
+        assert all(len(entry["top_logprobs"]) == 2 for entry in part["logprobs"])
+    deltas = [event["logprobs"] for event in events if event["type"] == "response.output_text.delta"]
+    assert [entry for some in deltas for entry in some] == [entry for part in parts for entry in part["logprobs"]]
+    done = [event["logprobs"] for event in events if event["type"] == "response.output_text.done"]
+    assert done == [part["logprobs"] for part in parts]
+    assert all(EVENT.validate_python(event) for event in events)
+
+
+async def test_without_include_there_are_no_log_probabilities(serving, scored, chat):
+    async with serving(chat.encode(REPLIES["text"])) as client:
+        response = (await client.post(URL, json=body(top_logprobs=0))).json()
+    assert response["output"][-1]["content"][0]["logprobs"] == []

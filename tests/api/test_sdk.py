@@ -269,6 +269,24 @@ def test_text_completions_of_the_model(demo):
     assert completion.usage.completion_tokens == sum(len(choice.logprobs.tokens) for choice in completion.choices)
 
 
+def test_the_first_requests_may_be_of_any_kind():
+    """Whatever is loaded, compiled or built for the first time, it is where it is needed."""
+    shape = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["a", "b"]}}}
+    kinds = [
+        {"max_tokens": 5},
+        {"max_tokens": 5, "temperature": 1, "seed": 1, "logprobs": True},
+        {"max_tokens": 40, "extra_body": {"thinking_token_budget": 5}, "response_format": shape},
+        {"max_tokens": 5, "n": 2},
+    ]
+    with running("serve", "demo") as server, sdk(server, timeout=120) as client:
+
+        def ask(fields):
+            return client.chat.completions.create(model="demo", messages=USER, **fields).usage.completion_tokens
+
+        with ThreadPoolExecutor(len(kinds)) as pool:
+            assert all(pool.map(ask, kinds))
+
+
 def test_a_killed_engine_ends_its_streams_and_comes_back():
     with running("serve", "demo") as server, sdk(server, timeout=60) as client:
         stream = client.chat.completions.create(

@@ -122,9 +122,10 @@ def _add_state_routes(app: FastAPI, service: Service) -> None:
         return await debug.cache(service)
 
     @app.get("/load")
-    async def load() -> dict[str, int]:
-        """How many sequences run or wait."""
-        return {"server_load": len(service.live)}
+    async def load() -> dict[str, Any]:
+        """How many sequences run or wait, and how far each is."""
+        living = sorted(service.live, key=lambda turn: turn.submitted)
+        return {"server_load": len(living), "sequences": [turn.state() for turn in living]}
 
     @app.get("/models", include_in_schema=False)
     @app.get("/v1/models")

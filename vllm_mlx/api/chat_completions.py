@@ -49,6 +49,8 @@ class ChatStream(StreamEncoder):
         opening = orjson.dumps(self._head)[:-1]
         self._before = [b'data: %b,"choices":[{"index":%d,"delta":' % (opening, turn.choice) for turn in job.turns]
         self._begun = [False] * len(job.turns)
+        self._answered = [False] * len(job.turns)
+        """Whether there was text or a call: until then a choice's content is null, as in a whole reply."""
         self._tokens: list[list[Token]] = [[] for _ in job.turns]
         keys = _REASONING_KEYS[service.config.reasoning_field]
         self._reasoning_keys = () if wire.include_reasoning is False else keys
@@ -72,7 +74,7 @@ class ChatStream(StreamEncoder):
         return b""
 
     def finish(self, choice: int, finished: Finished) -> bytes:
-        return self._chunk(choice, {}, finished)
+        return self._chunk(choice, {} if self._answered[choice] else {"content": ""}, finished)
 
     def end(self) -> bytes:
         if not self._wire.wants_usage:
@@ -87,7 +89,8 @@ class ChatStream(StreamEncoder):
         if not self._begun[choice]:
             self._begun[choice] = True
             ids = {"prompt_token_ids": self._job.prompt.ids} if self._wire.return_token_ids else {}
-            first = self._written(choice, {"role": "assistant", "content": ""}, {}, ids)
+            first = self._written(choice, {"role": "assistant", "content": "" if "content" in delta else None}, {}, ids)
+        self._answered[choice] |= not delta.keys().isdisjoint(("content", "tool_calls"))
         beside: dict[str, Any] = {}
         if self._tokens[choice]:
             beside = self._beside(self._tokens[choice])

@@ -67,9 +67,3 @@ class CustomInput:
 def _text(value: str) -> str:
     """Half a pair is no text."""
     return _SURROGATE.sub("\ufffd", value)
-
-
-def input_of(arguments: str) -> str:
-    """The input in whole arguments."""
-    reader = CustomInput()
-    return reader.feed(arguments) + reader.finish()

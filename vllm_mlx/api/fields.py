@@ -27,7 +27,9 @@ class GenerationFields(WireRequest):
     n: int | None = Field(None, ge=1, le=128, description="How many replies; each is a sequence of its own.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(None, ge=1, lt=2**31, description="At most; never more than is left of the context.")
+    max_tokens: int | None = Field(
+        None, ge=1, lt=2**31, description="At most what is left of the context, which is the default."
+    )
     min_tokens: int | None = Field(None, ge=0, lt=2**31, description="No stop token is drawn before.")
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)

@@ -28,7 +28,7 @@ class GenerationRequest:
     replies each. `sampling` holds only what the client set, by `Sampling` names. `max_tokens` None: all that
     is left of the context. `logprobs`: how many alternatives each token is reported with (None: none are). `echo`
     comes before the reply's own text. `call_prefix` begins the id of every call. `answer` is the form of the visible
-    text.
+    text. `drop_turns`: the oldest turns may be left out of a conversation that does not fit.
     """
 
     conversation: Conversation
@@ -45,6 +45,7 @@ class GenerationRequest:
     ignore_eos: bool = False
     thinking_budget: int | None = None
     truncate_prompt: int | None = None
+    drop_turns: bool = False
     priority: int = 0
     logprobs: int | None = None
     token_ids: bool = False
@@ -106,6 +107,7 @@ class Outcome:
     reply: Reply
     tokens: Sequence[Token]
     finished: Finished
+    batches: Sequence[Batch]
 
 
 class Job:
@@ -160,22 +162,23 @@ class Job:
 
     async def outcomes(self) -> list[Outcome]:
         """The whole replies, one a choice: the fold of what `batches` gives. Raises `ApiError` as it does."""
-        events: list[list[Event]] = [[] for _ in self.turns]
-        tokens: list[list[Token]] = [[] for _ in self.turns]
+        given: list[list[Batch]] = [[] for _ in self.turns]
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
-                events[batch.choice] += batch.events
-                tokens[batch.choice] += batch.tokens
-        outcomes = []
-        for turn in self.turns:
-            assert turn.finished is not None
-            outcomes.append(Outcome(fold(events[turn.choice]), tokens[turn.choice], turn.finished))
-        return outcomes
+                given[batch.choice].append(batch)
+        return [_outcome(batches) for batches in given]
 
     def close(self) -> None:
         """Frees the slots of all sequences that still run. Harmless after the end."""
         for turn in self.turns:
             turn.close()
+
+
+def _outcome(batches: Sequence[Batch]) -> Outcome:
+    finished = batches[-1].finished
+    assert finished is not None
+    reply = fold(event for batch in batches for event in batch.events)
+    return Outcome(reply, [token for batch in batches for token in batch.tokens], finished, batches)
 
 
 async def _merged(turns: Sequence["Turn"]) -> AsyncGenerator[Batch, None]:

@@ -130,7 +130,7 @@ def replay_engine(lines: Sequence[ReplayLine], config: ServeConfig, chat: ChatMo
             continue
         try:
             request = codec.decode(codec.wire.read(line.request), service)
-            engine.expect(number, service.prompts(request)[0].ids)
+            engine.expect(number, service.prompts(service.shortened(request))[0].ids)
         except ApiError as error:
             log.warning("line %d is played in its turn only: its request is refused: %s", number + 1, error)
     return engine

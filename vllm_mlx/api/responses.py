@@ -7,7 +7,7 @@ from pydantic import Field, PrivateAttr
 
 from vllm_mlx.api.answer import Codec
 from vllm_mlx.api.constraints import answer_of
-from vllm_mlx.api.errors import invalid, not_found, responses_shape, unsupported
+from vllm_mlx.api.errors import invalid, not_found, responses_shape
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire, WireRequest
 from vllm_mlx.api.response_store import Item
@@ -45,12 +45,15 @@ class ResponsesRequest(WireRequest):
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
     stream: bool | None = None
     store: bool | None = None
-    include: list[str] | None = None
+    include: list[str] | None = Field(None, description="reasoning.encrypted_content, message.output_text.logprobs.")
+    top_logprobs: int | None = Field(None, ge=0, le=20, description="With message.output_text.logprobs.")
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     reasoning: WireReasoning | None = None
     text: WireText | None = None
-    truncation: Literal["disabled"] | None = None
+    truncation: Literal["auto", "disabled"] | None = Field(
+        None, description="auto: the oldest turns of an input that does not fit are left out."
+    )
     metadata: dict[str, str] | None = None
 
     _items: list[Item] = PrivateAttr(default_factory=list)
@@ -73,8 +76,12 @@ class ResponsesRequest(WireRequest):
         "conversation": "send previous_response_id",
         "moderation": "nothing is moderated",
         "prompt": "no prompts are stored on this server",
-        "top_logprobs": "send a chat completion",
     }
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether visible text comes with the log-probabilities of its tokens."""
+        return "message.output_text.logprobs" in (self.include or ())
 
     @property
     def items(self) -> list[Item]:
@@ -89,8 +96,8 @@ class ResponsesRequest(WireRequest):
 
 def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     """The request in internal terms. Raises `ApiError` for what cannot be served."""
-    if "message.output_text.logprobs" in (wire.include or ()):
-        raise unsupported("include", "log-probabilities are in chat completions")
+    if wire.top_logprobs and not wire.wants_logprobs:
+        raise invalid("top_logprobs needs message.output_text.logprobs in include", "top_logprobs")
     wire._items = items_of(wire.input, wire.previous_response_id, service.responses)
     if not wire._items:
         raise invalid("input: must not be empty", "input")
@@ -112,7 +119,9 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
         model=wire.model,
         stream=bool(wire.stream),
         max_tokens=wire.max_output_tokens,
+        drop_turns=wire.truncation == "auto",
         sampling=sampling,
+        logprobs=(wire.top_logprobs or 0) if wire.wants_logprobs else None,
         answer=answer_of(wire.text.format if wire.text else None, "text.format"),
     )
 

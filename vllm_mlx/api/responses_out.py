@@ -11,14 +11,15 @@ import orjson
 from tool_parsers.events import ArgumentsDelta, CallAborted, CallEnd, CallStart, Event, Reasoning, Text
 from tool_parsers.json_text import write_json
 from vllm_mlx.api.answer import StreamEncoder
-from vllm_mlx.api.custom_input import CustomInput, input_of
+from vllm_mlx.api.chat_completions import logprobs_of
+from vllm_mlx.api.custom_input import CustomInput
 from vllm_mlx.api.errors import ApiError
-from vllm_mlx.api.generation import Finished, Job, Outcome, Usage
+from vllm_mlx.api.generation import Finished, Job, Outcome, Token, Usage
 from vllm_mlx.api.response_tools import Origin
 from vllm_mlx.api.sealed import seal
 from vllm_mlx.api.service import Service
 from vllm_mlx.api.sse import frame
-from vllm_mlx.chat.reply import Part, ReplyCall
+from vllm_mlx.api.text_tokens import TextTokens
 
 if TYPE_CHECKING:
     from vllm_mlx.api.responses import ResponsesRequest
@@ -57,8 +58,9 @@ class Envelope:
             # As the client wrote them: numbers in a schema keep their spelling.
             "tool_choice": orjson.Fragment(write_json(wire.tool_choice or "auto")),
             "tools": orjson.Fragment(write_json(tools)),
+            "top_logprobs": wire.top_logprobs or 0,
             "top_p": wire.top_p,
-            "truncation": "disabled",
+            "truncation": wire.truncation or "disabled",
         }
 
     def response(
@@ -109,6 +111,7 @@ class _Open:
     origin: Origin = field(default_factory=lambda: Origin(""))
     call_id: str | None = None
     custom: CustomInput | None = None
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
 
 
 class ResponseStream(StreamEncoder):
@@ -117,6 +120,8 @@ class ResponseStream(StreamEncoder):
     def __init__(self, job: Job, wire: "ResponsesRequest", service: Service) -> None:
         self._envelope = Envelope(job, wire, service)
         self._tools = wire.tool_set
+        self._vocabulary = service.chat.vocabulary
+        self._tokens = TextTokens(self._vocabulary)
         self._number = -1
         self._index = -1
         self._open: _Open | None = None
@@ -126,6 +131,11 @@ class ResponseStream(StreamEncoder):
     def start(self) -> bytes:
         response = self._envelope.response("in_progress")
         return self._frame("created", response=response) + self._frame("in_progress", response=response)
+
+    def tokens(self, choice: int, tokens: Sequence[Token]) -> bytes:
+        del choice
+        self._tokens.feed(tokens)
+        return b""
 
     def event(self, choice: int, event: Event) -> bytes:
         del choice
@@ -139,6 +149,7 @@ class ResponseStream(StreamEncoder):
             case ArgumentsDelta(_, json):
                 return self._arguments(json)
             case CallEnd():
+                self._tokens.drop()
                 return self._close("completed")
             case CallAborted():
                 self._open = None
@@ -150,9 +161,13 @@ class ResponseStream(StreamEncoder):
         return self._close("incomplete" if finished.reason == "length" else "completed")
 
     def end(self) -> bytes:
-        assert self._finished is not None
-        response = self._envelope.ended(self._finished, self._output)
+        response = self.ended()
         return self._frame(response["status"], response=response)
+
+    def ended(self) -> dict[str, Any]:
+        """The response, once it has finished."""
+        assert self._finished is not None
+        return self._envelope.ended(self._finished, self._output)
 
     def error(self, error: ApiError) -> bytes:
         told = self._frame("error", code=error.code, message=error.message, param=error.param)
@@ -165,10 +180,12 @@ class ResponseStream(StreamEncoder):
             begun = self._close("completed")
             self._open = _Open(kind, new_id("msg" if kind == "text" else "rs"))
             begun += self._added(self._item(self._open, "in_progress"))
-            begun += self._part("content_part.added", part=_part(kind, ""))
+            begun += self._part("content_part.added", part=_part(kind, "", []))
         self._open.pieces.append(text)
+        logprobs = logprobs_of(self._tokens.take(text), self._vocabulary)["content"]
         if kind == "text":
-            return begun + self._part("output_text.delta", delta=text, logprobs=[])
+            self._open.logprobs += logprobs
+            return begun + self._part("output_text.delta", delta=text, logprobs=logprobs)
         return begun + self._part("reasoning_text.delta", delta=text)
 
     def _begin_call(self, origin: Origin, call_id: str | None) -> bytes:
@@ -201,10 +218,10 @@ class ResponseStream(StreamEncoder):
         else:
             text = "".join(item.pieces)
             if item.kind == "text":
-                frames = self._part("output_text.done", text=text, logprobs=[])
+                frames = self._part("output_text.done", text=text, logprobs=item.logprobs)
             else:
                 frames = self._part("reasoning_text.done", text=text)
-            frames += self._part("content_part.done", part=_part(item.kind, text))
+            frames += self._part("content_part.done", part=_part(item.kind, text, item.logprobs))
         done = self._item(item, status)
         self._output.append(done)
         self._open = None
@@ -213,7 +230,7 @@ class ResponseStream(StreamEncoder):
     def _item(self, item: _Open, status: Status) -> dict[str, Any]:
         value = "".join(item.pieces)
         if item.kind == "text":
-            return message(item.id, value, status)
+            return message(item.id, value, item.logprobs, status)
         if item.kind == "reasoning":
             return self._envelope.reasoning(item.id, value, status)
         return self._envelope.call(item.id, item.origin, item.call_id, value, status)
@@ -237,35 +254,20 @@ class ResponseStream(StreamEncoder):
 
 
 def whole(job: Job, wire: "ResponsesRequest", service: Service, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """A `response` object."""
+    """A `response` object: what a stream ends with."""
     (outcome,) = outcomes
-    envelope = Envelope(job, wire, service)
-    output = []
-    parts = outcome.reply.parts
-    for i, part in enumerate(parts):
-        cut = outcome.finished.reason == "length" and i == len(parts) - 1
-        item = _item(part, envelope, wire, "incomplete" if cut else "completed")
-        if item is not None:
-            output.append(item)
-    return envelope.ended(outcome.finished, output)
+    stream = ResponseStream(job, wire, service)
+    for batch in outcome.batches:
+        stream.tokens(0, batch.tokens)
+        for event in batch.events:
+            stream.event(0, event)
+    stream.finish(0, outcome.finished)
+    return stream.ended()
 
 
-def _item(part: Part, envelope: Envelope, wire: "ResponsesRequest", status: Status) -> dict[str, Any] | None:
-    match part:
-        case Text(text):
-            return message(new_id("msg"), text, status)
-        case Reasoning(text):
-            return envelope.reasoning(new_id("rs"), text, status)
-        case ReplyCall(_, name, arguments, id):
-            origin = wire.tool_set.origin(name)
-            value = input_of(arguments) if origin.custom else arguments
-            return envelope.call(new_id("ctc" if origin.custom else "fc"), origin, id, value, "completed")
-    return None
-
-
-def message(id: str, text: str, status: Status) -> dict[str, Any]:
+def message(id: str, text: str, logprobs: list[dict[str, Any]], status: Status) -> dict[str, Any]:
     """Visible text as an item."""
-    content = [] if status == "in_progress" else [_output_text(text)]
+    content = [] if status == "in_progress" else [_output_text(text, logprobs)]
     return {"id": id, "type": "message", "role": "assistant", "content": content, "status": status}
 
 
@@ -278,12 +280,12 @@ def _call_event(call: _Open) -> str:
     return "function_call_arguments" if call.custom is None else "custom_tool_call_input"
 
 
-def _part(kind: str, text: str) -> dict[str, Any]:
-    return _output_text(text) if kind == "text" else _reasoning_text(text)
+def _part(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    return _output_text(text, logprobs) if kind == "text" else _reasoning_text(text)
 
 
-def _output_text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _output_text(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def _reasoning_text(text: str) -> dict[str, Any]:

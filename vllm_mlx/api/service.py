@@ -18,6 +18,7 @@ from vllm_mlx.api.generation import GenerationRequest, Job
 from vllm_mlx.api.metrics import Metrics
 from vllm_mlx.api.record import Recorder
 from vllm_mlx.api.response_store import ResponseStore
+from vllm_mlx.api.truncation import shortened
 from vllm_mlx.api.turn import Turn
 from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
 from vllm_mlx.chat.decoder import TurnDecoder
@@ -48,7 +49,7 @@ class Service:
         self.responses = ResponseStore()
         self.live: set[Turn] = set()
         """Sequences that run or wait."""
-        self.metrics = Metrics(self.names[0], self.live)
+        self.metrics = Metrics(self.names[0], self.live, lambda: engine.info.kv_tokens)
         # One thread, so that a reply is remembered before the next prompt is rendered.
         self._text = ThreadPoolExecutor(1, "text")
 
@@ -90,6 +91,18 @@ class Service:
         prompts = request.prompts or (self.render(request.conversation),)
         return [self._fitted(prompt, request) for prompt in prompts]
 
+    def shortened(self, request: GenerationRequest) -> GenerationRequest:
+        """The request without the turns that it may drop and that leave no room for a reply. Raises `ApiError`."""
+        if not request.drop_turns:
+            return request
+        most = self.max_model_len
+        room = min(request.max_tokens or most, most // 4)
+        conversation = shortened(request.conversation, most, lambda some: len(self.render(some).ids) + room <= most)
+        gone = len(request.conversation.messages) - len(conversation.messages)
+        if gone:
+            log.info("truncation auto: the %d oldest messages are left out", gone)
+        return dataclasses.replace(request, conversation=conversation)
+
     async def start(self, id: str, request: GenerationRequest) -> Job:
         """Submits the sequences of a request.
 
@@ -98,6 +111,7 @@ class Service:
         """
         self.check_model(request.model)
         self._check_tokens(request)
+        request = await self.off_loop(self.shortened, request)
         prompts = await self.off_loop(self.prompts, request)
         self.metrics.restored(sum(prompt.restored for prompt in prompts))
         self._check_room(request.n * len(prompts))

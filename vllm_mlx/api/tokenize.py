@@ -12,16 +12,29 @@ from vllm_mlx.api.requests import WireRequest
 from vllm_mlx.api.service import Service
 
 
+def _of_chat() -> Any:
+    return Field(None, description="As in a chat completion.")
+
+
 class TokenizeRequest(WireRequest):
     """The body of `POST /tokenize`: a prompt, or the fields of a chat request that make one."""
 
     model: str | None = None
     prompt: str | None = None
-    add_special_tokens: bool | None = None
+    add_special_tokens: bool | None = Field(None, description="With prompt; with messages the chat template has them.")
     return_token_strs: bool | None = None
+    messages: Any = _of_chat()
+    tools: Any = _of_chat()
+    tool_choice: Any = _of_chat()
+    reasoning_effort: Any = _of_chat()
+    thinking: Any = _of_chat()
+    enable_thinking: Any = _of_chat()
+    chat_template_kwargs: Any = _of_chat()
+    add_generation_prompt: Any = _of_chat()
+    continue_final_message: Any = _of_chat()
 
     ignored: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (*ChatCompletionRequest.model_fields, *ChatCompletionRequest.ignored), "read with messages"
+        (*ChatCompletionRequest.model_fields, *ChatCompletionRequest.ignored), "no part of a prompt"
     )
 
 

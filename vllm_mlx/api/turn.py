@@ -5,11 +5,12 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from tool_parsers.events import CallAborted, CallEnd, CallStart, Event, Malformed, Text
 from vllm_mlx.api.errors import ApiError, of_engine, server_error
 from vllm_mlx.api.generation import Batch, Finished, GenerationRequest, Token, Usage
+from vllm_mlx.api.loops import TOKENS, repeats
 from vllm_mlx.api.record import Take
 from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import Prompt
@@ -18,6 +19,11 @@ from vllm_mlx.engine.interface import EngineError, Generation
 from vllm_mlx.engine.protocol import Delta, Miss, Progress, TokenLogprobs
 
 log = logging.getLogger(__name__)
+
+TELL_SECONDS = 10.0
+"""How often the log says how far a long prefill is."""
+LOOK_TOKENS = 64
+"""How often a reply without a limit is looked at for endless repetition."""
 
 
 class Turn:
@@ -44,7 +50,8 @@ class Turn:
         self.take: Take | None = None
         self.cached_tokens = 0
         self.miss: Miss | None = None
-        self.submitted = time.monotonic()
+        self.prefilled = 0
+        self.submitted = self._told = time.monotonic()
         self.begun: float | None = None
         self.first: float | None = None
         self.last: float | None = None
@@ -57,6 +64,7 @@ class Turn:
         self._on_close = on_close
         self._events: list[Event] = []
         self._ids: list[int] = []
+        self._look = TOKENS
         self._whole = True
         self._calls = 0
         self._aborted = False
@@ -77,6 +85,17 @@ class Turn:
             if self.gaps and self.last > self.first:
                 parts.append(f"then {len(self.gaps) / (self.last - self.first):.1f} steps/s")
         return ", ".join(parts)
+
+    def state(self) -> dict[str, Any]:
+        """How far it is: numbers only."""
+        phase = "waiting" if self.begun is None else "prefill" if self.first is None else "decode"
+        return {
+            "state": phase,
+            "seconds": round(time.monotonic() - self.submitted, 1),
+            "prompt_tokens": self.usage.prompt,
+            "prefilled_tokens": self.prefilled if self.first is None else self.usage.prompt,
+            "generated_tokens": self.usage.completion,
+        }
 
     @property
     def reply(self) -> Reply:
@@ -102,6 +121,7 @@ class Turn:
                 if self.begun is None:
                     self.begun = time.monotonic()
                 if isinstance(message, Progress):
+                    self._note_progress(message)
                     continue
                 batch = self._step(message)
                 if batch.events or batch.tokens or batch.finished:
@@ -136,7 +156,8 @@ class Turn:
         enough = self._accept(self._decoder.feed(delta.tokens, delta.raw), events)
         tokens = self._tokens(delta, self._decoder.tokens - before)
         ended = self._decoder.ended
-        if not enough and ended is None and delta.finish is None:
+        stuck = delta.finish is None and self._repeats()
+        if not enough and ended is None and delta.finish is None and not stuck:
             return Batch(self.choice, events, tokens)
         self._running = False
         if delta.finish is None:
@@ -144,7 +165,7 @@ class Turn:
         if not enough:
             self._accept(self._decoder.finish(), events)
         self._whole = self._whole and not enough and ended is None
-        limit_hit = delta.finish == "length" and not enough and ended is None
+        limit_hit = (delta.finish == "length" or stuck) and not enough and ended is None
         if self.take is not None:
             self.take.end("length" if limit_hit else "stop")
         stop_id = delta.stop_id if delta.stop_id in self.request.stop_token_ids else None
@@ -152,6 +173,24 @@ class Turn:
         if self.finished is not None:
             self.end = self.finished.reason
         return Batch(self.choice, events, tokens, self.finished)
+
+    def _repeats(self) -> bool:
+        """Whether a reply whose client set no limit will not end by itself."""
+        request, count = self.request, len(self._ids)
+        if request.max_tokens is not None or request.ignore_eos or count < max(self._look, request.min_tokens):
+            return False
+        self._look = count + LOOK_TOKENS
+        found = repeats(self._ids)
+        if found:
+            log.warning("a reply without max_tokens repeats itself and ends here, after %d tokens", count)
+        return found
+
+    def _note_progress(self, progress: Progress) -> None:
+        self.prefilled = progress.done
+        now = time.monotonic()
+        if now - self._told >= TELL_SECONDS:
+            self._told = now
+            log.info("%s: %d of %d prompt tokens are prefilled", progress.id, progress.done, progress.total)
 
     def _note(self, delta: Delta) -> None:
         now = time.monotonic()

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.switch_layers import SwitchLinear
 
 from vllm_mlx.config import EngineConfig
 from vllm_mlx.engine import kv, memory
@@ -55,6 +57,8 @@ def load(config: EngineConfig) -> LoadedModel:
         model, described = load_model(folder, trust_remote_code=config.trust_remote_code)
     except (ValueError, FileNotFoundError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
         raise LoadError(f"the model in {folder} does not load: {error}") from error
+    if not plan.device.metal:
+        _turn(model)
     text = described.get("text_config") or described
     context = _context(text, config.max_model_len)
     info = EngineInfo(
@@ -62,6 +66,7 @@ def load(config: EngineConfig) -> LoadedModel:
         vocab_size=int(text["vocab_size"]),
         device=_device(),
         weight_bytes=sum(value.nbytes for _, value in tree_flatten(model.parameters())),
+        kv_tokens=plan.tokens,
         plan=plan.lines(),
     )
     return LoadedModel(model, described, info, _kv_per_token(model, described), plan.kv_bytes, _identity(folder))
@@ -72,6 +77,14 @@ def _set_limits(plan: memory.Plan) -> None:
     mx.set_cache_limit(plan.cost.scratch + _SPARE)
     if plan.device.metal:
         mx.set_wired_limit(plan.device.limit)
+
+
+def _turn(model: Any) -> None:
+    """Lays float32 matrices out by columns, values unchanged: MLX's BLAS for the CPU multiplies them twice as fast."""
+    for module in model.modules():
+        if type(module) in (nn.Linear, SwitchLinear) and module.weight.dtype == mx.float32:
+            module.weight = mx.contiguous(module.weight.swapaxes(-1, -2)).swapaxes(-1, -2)
+            mx.eval(module.weight)
 
 
 def _identity(folder: Path) -> bytes:

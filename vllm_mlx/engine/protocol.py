@@ -163,13 +163,15 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 class EngineInfo(msgspec.Struct, frozen=True):
     """What the API needs to know of the loaded model: its context in tokens, vocabulary, device, bytes.
 
-    `plan` says for people what of the device's memory goes where.
+    `kv_tokens`: for how many tokens of all sequences there is memory; 0 if nobody knows. `plan` says for people what
+    of the device's memory goes where.
     """
 
     max_model_len: int
     vocab_size: int
     device: str
     weight_bytes: int
+    kv_tokens: int = 0
     plan: list[str] = []
 
 

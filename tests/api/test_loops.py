@@ -1,0 +1,63 @@
+"""A reply that repeats itself for ever ends, where its client set no limit; no other reply does."""
+
+import random
+
+import pytest
+
+from vllm_mlx.api.loops import LONGEST, TIMES, TOKENS, repeats
+
+pytestmark = pytest.mark.anyio
+
+BODY = {"messages": [{"role": "user", "content": "hi"}]}
+SIZES = (1, 2, 7, 100, TOKENS // TIMES, TOKENS // TIMES + 1, LONGEST)
+
+
+def pieces(size):
+    draw = random.Random(size)
+    return [draw.randrange(5) for _ in range(size)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_piece_counts_once_it_came_often_enough(size):
+    start, piece = list(range(1000, 1500)), pieces(size)
+    enough = max(TOKENS, TIMES * size)
+    looped = (piece * (enough // size + 2))[:enough]
+    assert repeats(start + looped)
+    assert not repeats(start + looped[:-1])
+    assert not repeats([*start, *looped, 9])
+    assert not repeats(start + looped[: enough // 2] + [9] + looped[enough // 2 + 1 :])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_not_the_same_is_no_loop(seed):
+    draw = random.Random(seed)
+    assert not repeats([draw.randrange(3) for _ in range(5000)])
+    rows = [[5, 6, 7, draw.randrange(100), 8] for _ in range(500)]
+    assert not repeats([token for row in rows for token in row])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "ending"),
+    [
+        ("/v1/chat/completions", BODY, '"finish_reason":"length"'),
+        ("/v1/chat/completions", {**BODY, "stream": True}, '"finish_reason":"length"'),
+        ("/v1/completions", {"prompt": "x"}, '"finish_reason":"length"'),
+        ("/v1/responses", {"input": "x"}, '"status":"incomplete"'),
+    ],
+)
+async def test_it_ends_as_at_a_limit(serving, chat, path, body, ending):
+    ids = chat.encode("t\n</think>\n\nWell") + chat.encode(" la") * 3000
+    async with serving(ids) as client:
+        response = await client.post(path, json=body)
+        load = (await client.get("/load")).json()["server_load"]
+    assert ending in response.text
+    assert response.text.count(" la") < 3000 / len(chat.encode(" la"))
+    assert load == 0
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 2500}, {"ignore_eos": True}, {"min_tokens": 2500}])
+async def test_a_client_that_says_how_much_gets_it(serving, chat, fields):
+    ids = chat.encode("t\n</think>\n\nWell") + chat.encode(" la") * 2500
+    async with serving(ids) as client:
+        usage = (await client.post("/v1/chat/completions", json={**BODY, **fields})).json()["usage"]
+    assert usage["completion_tokens"] >= 2500
