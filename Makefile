@@ -21,7 +21,7 @@ docs: setup ## write the generated tables of docs/ again
 
 fuzz: setup ## the property tests with big numbers, and five minutes of requests to every route
 	@VLLM_MLX_FUZZ=200000 scripts/test tests/properties
-	@VLLM_MLX_FUZZ_REQUESTS=650 scripts/test tests/api/test_fuzz.py
+	@VLLM_MLX_FUZZ_SECONDS=300 scripts/test -rP tests/api/test_fuzz.py
 
 lock: ## write the lock files again from pyproject.toml (needs uv)
 	@scripts/lock

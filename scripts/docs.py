@@ -1,12 +1,12 @@
 """Writes the generated pages of docs/; `--check` only says whether they are current."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from inspect import cleandoc
-from pathlib import Path
 from types import ModuleType
 
 import click
+from tables import DOCS, table
 
 import reasoning_parsers
 import tool_parsers
@@ -18,7 +18,6 @@ from vllm_mlx.cli import main
 from vllm_mlx.cli._cases import FAMILIES
 from vllm_mlx.cli._flags import ALIASES
 
-DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- Written by `make docs` from the code: change the code. -->"
 
 
@@ -92,19 +91,14 @@ def api_page() -> str:
     for path, wire in [*((path, codec.wire) for path, codec in CODECS.items()), *OTHER_BODIES]:
         wires.setdefault(wire, []).append(f"`{path}`")
     for wire, paths in wires.items():
+        own = wire.model_fields
         rows = [
-            *((f"`{name}`", "acts", field.description or "") for name, field in sorted(wire.model_fields.items())),
-            *((f"`{name}`", "ignored", why) for name, why in sorted(wire.ignored.items())),
+            *((f"`{name}`", "acts", field.description or "") for name, field in sorted(own.items())),
+            *((f"`{name}`", "ignored", why) for name, why in sorted(wire.ignored.items()) if name not in own),
             *((f"`{name}`", "refused", why) for name, why in sorted(wire.refused.items())),
         ]
         parts += [f"## POST {', '.join(paths)}", table(("Field", "", "Note"), rows)]
     return "\n\n".join(parts)
-
-
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [titles, ["---"] * len(titles), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 PAGES = {"api.md": api_page, "flags.md": flags_page, "parsers.md": parsers_page}

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "agents"
-PAGE = ROOT / "docs" / "agents.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from clients.run import node, quiet  # noqa: E402 - the project is no package of this script
+from tables import record  # noqa: E402
 
 from tests.api.process import replay_file, running  # noqa: E402
 
@@ -141,7 +140,6 @@ class Row:
     version: str
     api: str
     result: str
-    seconds: float
 
 
 def installed(agent: Agent) -> Path:
@@ -172,7 +170,6 @@ def run(agent: Agent, api: str) -> Row:
         arguments, own = agent.start(Setup(server.url, server.root, api, home, work))
         path = os.pathsep.join([str(Path(node()).parent), os.environ["PATH"]])
         environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **own}
-        begun = time.monotonic()
         try:
             done = subprocess.run(
                 [str(command), *arguments],
@@ -187,53 +184,34 @@ def run(agent: Agent, api: str) -> Row:
             output = done.stdout + done.stderr
         except subprocess.TimeoutExpired:
             output = f"no end within {TIMEOUT} s"
-        seconds = time.monotonic() - begun
         said = work / "said.txt"
         ran = said.is_file() and said.read_text().strip() == SAID
     if ran and f"It said {SAID}" in output:
-        return Row(agent.name, agent.version, api, "ok", seconds)
+        return Row(agent.name, agent.version, api, "ok")
     problem = "the tool was not run" if not ran else "no answer"
-    return Row(agent.name, agent.version, api, f"**failed**: {problem}: {output[-400:]!r}".replace("|", "/"), seconds)
+    return Row(agent.name, agent.version, api, f"**failed**: {problem}: {output[-400:]!r}")
 
 
 def rows(names: list[str]) -> Iterator[Row]:
     for agent in AGENTS:
         if not names or agent.name in names:
-            for api in agent.apis:
-                found = run(agent, api)
-                print(
-                    "  ".join((found.agent, found.version, found.api, found.result)),
-                    f"{found.seconds:.0f} s",
-                    flush=True,
-                )
-                yield found
+            yield from (run(agent, api) for api in agent.apis)
 
 
-def page(found: list[Row]) -> str:
-    """docs/agents.md."""
-    lines = [
-        "# Coding agents",
-        "",
-        "<!-- Written by `make agents`. -->",
-        "",
-        "Each agent completes a task against recorded output, without a terminal and in a scratch home: it calls its",
-        "shell tool, the command runs, its result goes back, and the answer is shown.",
-        "",
-        "| Agent | Version | API | Result |",
-        "|---|---|---|---|",
-    ]
-    lines += [f"| {row.agent} | {row.version} | {row.api} | {row.result} |" for row in found]
-    return "\n".join(lines) + "\n"
+HEAD = """\
+# Coding agents
+
+<!-- Written by `make agents`. -->
+
+Each agent completes a task against recorded output, without a terminal and in a scratch home: it calls its
+shell tool, the command runs, its result goes back, and the answer is shown.
+"""
 
 
 def main() -> None:
     names = sys.argv[1:]
-    found = list(rows(names))
-    if not names:
-        PAGE.write_text(page(found))
-        print(f"{PAGE.relative_to(ROOT)} written")
-    bad = [row for row in found if row.result != "ok"]
-    sys.exit(f"{len(bad)} of {len(found)} failed" if bad else 0)
+    titles = ("Agent", "Version", "API", "Result")
+    record("agents.md", HEAD, titles, rows(names), good=lambda row: row.result == "ok", whole=not names)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "clients"
-PAGE = ROOT / "docs" / "clients.md"
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from tests.api.process import replay_file, running  # noqa: E402 - the project is no package of this script
+from tables import record  # noqa: E402 - the project is no package of this script
+
+from tests.api.process import replay_file, running  # noqa: E402
 
 THOUGHT = "I need the tool.\n</think>\n\n"
 CALL = (
@@ -164,15 +165,13 @@ def rows(names: list[str]) -> Iterator[Row]:
         remedies = dict(zip(repaired, again, strict=True))
         for api, mode in modes:
             turn = said_of_turn(turns[api, mode])
-            row = Row(client.name, version, api, mode, turn, said_of_cut(cuts[api, mode], remedies.get((api, mode))))
-            print("  ".join((row.client, row.version, row.api, row.mode, row.turn, row.cut)), flush=True)
-            yield row
+            yield Row(client.name, version, api, mode, turn, said_of_cut(cuts[api, mode], remedies.get((api, mode))))
 
 
 def said_of_turn(turn: dict[str, Any]) -> str:
     if turn["ran"] == ["get_weather Paris"] and "sunny in Paris" in str(turn["text"]):
         return "ok"
-    return f"**failed**: {turn['error'] or turn}".replace("|", "/").replace("\n", " ")
+    return f"**failed**: {turn['error'] or turn}".replace("\n", " ")
 
 
 def said_of_cut(cut: dict[str, Any], remedy: dict[str, Any] | None) -> str:
@@ -183,33 +182,26 @@ def said_of_cut(cut: dict[str, Any], remedy: dict[str, Any] | None) -> str:
     )
 
 
-def page(found: list[Row]) -> str:
-    """docs/clients.md."""
-    lines = [
-        "# Client libraries",
-        "",
-        "<!-- Written by `make clients`. -->",
-        "",
-        "Each library runs an agent turn (a call, its result, an answer) against recorded output, and gets a",
-        "`write_file` call that the token limit cuts in the middle of its content. A cut call must not be run. Where a",
-        "library repairs unfinished JSON and runs it whatever the reply's end says, `--tool-call-streaming call` sends",
-        "it calls only when they are whole.",
-        "",
-        "| Client | Version | API | Reply | Agent turn | Cut call |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [f"| {row.client} | {row.version} | {row.api} | {row.mode} | {row.turn} | {row.cut} |" for row in found]
-    return "\n".join(lines) + "\n"
+HEAD = """\
+# Client libraries
+
+<!-- Written by `make clients`. -->
+
+Each library runs an agent turn (a call, its result, an answer) against recorded output, and gets a
+`write_file` call that the token limit cuts in the middle of its content. A cut call must not be run. Where a
+library repairs unfinished JSON and runs it whatever the reply's end says, `--tool-call-streaming call` sends
+it calls only when they are whole.
+"""
 
 
 def main() -> None:
     names = sys.argv[1:]
-    found = list(rows(names))
-    if not names:
-        PAGE.write_text(page(found))
-        print(f"{PAGE.relative_to(ROOT)} written")
-    bad = [row for row in found if row.turn != "ok" or row.cut.endswith("**run**")]
-    sys.exit(f"{len(bad)} of {len(found)} are not right" if bad else 0)
+    titles = ("Client", "Version", "API", "Reply", "Agent turn", "Cut call")
+    record("clients.md", HEAD, titles, rows(names), good=is_right, whole=not names)
+
+
+def is_right(row: Row) -> bool:
+    return row.turn == "ok" and not row.cut.endswith("**run**")
 
 
 if __name__ == "__main__":
