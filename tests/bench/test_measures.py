@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from tokenizers import Tokenizer
 
-from vllm_mlx.bench.agent import _reusable, _Session
+from vllm_mlx.bench.agent import CLIENTS, Turn, _reusable, _Session, summary
 from vllm_mlx.bench.engine import Results, _rate, verdicts
 from vllm_mlx.bench.http import Stream, _read
 from vllm_mlx.bench.load import Level, as_json, as_svg, percentile
@@ -78,9 +78,53 @@ def test_a_stream_is_read_into_text_calls_and_times():
 def test_what_can_be_reused_of_a_prompt(ids, prompt, expected):
     session = _Session("s", "keeps", random.Random(0))
     assert _reusable(session, ids, prompt) == 0
-    session.last = Stream(0, usage={"prompt_tokens": 3, "completion_tokens": 2})
+    session.known = 5
     session.ids = [1, 2, 3] if ids else []
     assert _reusable(session, ids, prompt) == expected
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_a_client_makes_of_a_reply(client):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"b":1,"a":2}'}}
+    usage = {"prompt_tokens": 7, "completion_tokens": 5}
+    reply = Stream(0, reasoning="R", calls=[call], usage=usage, finish="tool_calls")
+    session = _Session("s", client, random.Random(0))
+    session.go_on("tool", reply)
+    message, result = session.messages
+    assert ("reasoning_content" in message) == (client != "drops")
+    (returned,) = message["tool_calls"]
+    assert json.loads(returned["function"]["arguments"]) == {"a": 2, "b": 1}
+    assert (returned == call) == (client != "reserialises")
+    assert (result["tool_call_id"], session.known) == ("c", 12)
+    session.go_on("tool", Stream(0, content="half", calls=[call], usage=usage, finish="length"))
+    assert [message["role"] for message in session.messages[2:]] == ["assistant", "user"]
+
+
+def test_a_replayed_session_goes_on_with_its_own_calls():
+    session = _Session("s", "keeps", random.Random(0), replayed=True)
+    reply = Stream(0, content="noise", usage={"prompt_tokens": 7, "completion_tokens": 5}, finish="length")
+    session.go_on("tool", reply)
+    message, result = session.messages
+    assert message["content"] is None
+    assert message["tool_calls"][0]["id"] == result["tool_call_id"]
+    assert session.known == 7
+    session.go_on("answer", reply)
+    answer, question = session.messages[2:]
+    assert (answer["content"], question["role"], session.known) == ("noise", "user", 12)
+
+
+def test_a_session_is_summed_up_by_client_and_kind():
+    kinds = ("first", "tool", "tool", "answer", "user")
+    turns = [
+        Turn(f"{client}-a", kind, 100, 50 * (kind != "first"), 45 if kind == "tool" else 60, 5.0)
+        for client in CLIENTS
+        for kind in kinds
+    ]
+    rows = {(row.client, row.kind): row for row in summary(turns)}
+    assert len(rows) == 12
+    tool, user, first = (rows["drops", kind] for kind in ("tool", "user", "first"))
+    assert (tool.turns, tool.share, tool.computed) == (2, 0.9, 55)
+    assert (user.share, user.computed, first.share) == (1, 40, 1)
 
 
 def test_percentiles_tables_and_plots():

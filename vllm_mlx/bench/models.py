@@ -38,7 +38,8 @@ SHAPES = {
 _SPECIAL = ("[BOS]", "[TURN]", "[END]")
 _TEMPLATE = (
     "{{ '[BOS]' }}{% for m in messages %}{{ '[TURN]' + ('ai' if m.role == 'assistant' else m.role) + '\\n' }}"
-    "{{ (m.content or '') + '[END]\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '[TURN]ai\\n' }}{% endif %}"
+    "{{ m.content or '' }}{{ m.tool_calls | tojson if m.tool_calls else '' }}{{ '[END]\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '[TURN]ai\\n' }}{% endif %}"
 )
 
 

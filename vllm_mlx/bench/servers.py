@@ -39,25 +39,24 @@ class Server:
         self.base_url = f"http://127.0.0.1:{port}/v1"
         words = [word.format(model=model, port=port) for word in shlex.split(command)]
         self._log = log.open("w")
-        started = time.perf_counter()
+        self.started = time.perf_counter()
         self._process = subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            self._wait(started)
+            self._wait()
         except BaseException:
             self.close()
             raise
 
-    def _wait(self, started: float) -> None:
+    def _wait(self) -> None:
         while True:
             with contextlib.suppress(OSError, urllib.error.URLError):
                 with urllib.request.urlopen(f"{self.base_url}/models", timeout=2) as reply:
                     models = json.load(reply)["data"]
                 self.model = models[0]["id"] if models else "default_model"
-                self.start_seconds = time.perf_counter() - started
                 return
             if self._process.poll() is not None:
                 raise BenchError(f"{self.name} ended at its start; see {self._log.name}")
-            if time.perf_counter() - started > _START_TIMEOUT:
+            if time.perf_counter() - self.started > _START_TIMEOUT:
                 raise BenchError(f"{self.name} does not answer after {_START_TIMEOUT:.0f} s; see {self._log.name}")
             time.sleep(0.05)
 

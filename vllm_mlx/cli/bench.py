@@ -77,6 +77,11 @@ def engine(rounds: int, peers: tuple[str, ...], folder: Path | None, seed: int, 
         _show(results)
 
 
+def _figure(value: float) -> str:
+    """Three digits, but for large numbers, which are never written with an exponent."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def _show(results: "Results") -> None:
     from rich.console import Console
     from rich.table import Table
@@ -87,13 +92,13 @@ def _show(results: "Results") -> None:
     table = Table("median", *names, title="tiny (sampled: tiny-200k)")
     for measure in dict.fromkeys(measure for samples in results.samples.values() for measure in samples):
         values = [results.median(name, measure) for name in names]
-        table.add_row(measure, *("" if value is None else f"{value:.4g}" for value in values))
+        table.add_row(measure, *("" if value is None else _figure(value) for value in values))
     console = Console()
     console.print(table)
     goals = Table("measure", "over", "is", "must be", "", title="Targets")
     for target, value, reached in verdicts(results):
         must = f">= {target.low:g}" if target.low is not None else f"<= {target.high:g}"
-        goals.add_row(target.measure, target.over or "", f"{value:.3g}", must, "" if reached else "missed")
+        goals.add_row(target.measure, target.over or "", _figure(value), must, "" if reached else "missed")
     console.print(goals)
 
 
@@ -143,13 +148,16 @@ def serve(
     if as_json:
         click.echo(load.as_json(measured))
         return
+    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("clients", "tok/s", "requests/s", "TTFT ms p50", "p95", "p99", "ITL ms p50", "p95", "p99")
+    percentiles = [f"{what}\np{p}" for what in ("TTFT", "ITL") for p in (50, 95, 99)]
+    caption = "TTFT: to the first token, ITL: between tokens; milliseconds"
+    table = Table("clients", "tok/s", "req/s", *percentiles, caption=caption, box=SIMPLE)
     for level in measured:
-        figures = [value for name, value in asdict(level).items() if name != "requests"]
-        table.add_row(*(f"{figure:.4g}" for figure in figures))
+        clients, _, *figures = asdict(level).values()
+        table.add_row(str(clients), *map(_figure, figures))
     Console().print(table)
 
 
@@ -160,9 +168,23 @@ def serve(
 @click.option(
     "--pause", default=3.0, show_default=True, metavar="SECONDS", type=Float(0), help="Before the user's next message."
 )
+@click.option("--replay-calls", is_flag=True, help="Go on with made-up calls, for a model that makes none.")
+@click.option(
+    "--reference-url", metavar="URL", help="A vllm-mlx server of the same model, where this one has no /tokenize."
+)
 @click.option("--seed", default=0, show_default=True, help="Of everything.")
 @click.option("--json", "as_json", is_flag=True, help="Print every turn as JSON.")
-def agent(*, base_url: str, model: str | None, turns: int, pause: float, seed: int, as_json: bool) -> None:
+def agent(
+    *,
+    base_url: str,
+    model: str | None,
+    turns: int,
+    pause: float,
+    replay_calls: bool,
+    reference_url: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Play agent sessions with tool calls: how much of each prompt is reused, and the time to the first token."""
     from vllm_mlx.bench import agent as sessions
     from vllm_mlx.bench.load import first_model
@@ -170,7 +192,16 @@ def agent(*, base_url: str, model: str | None, turns: int, pause: float, seed: i
     url = base_url.rstrip("/")
     with _progress(as_json) as progress:
         played = asyncio.run(
-            sessions.play(url, model=model or first_model(url), turns=turns, pause=pause, seed=seed, progress=progress)
+            sessions.play(
+                url,
+                model=model or first_model(url),
+                turns=turns,
+                pause=pause,
+                seed=seed,
+                replayed=replay_calls,
+                reference_url=reference_url.rstrip("/") if reference_url else None,
+                progress=progress,
+            )
         )
     if as_json:
         click.echo(json.dumps([asdict(turn) for turn in played]))
@@ -178,7 +209,8 @@ def agent(*, base_url: str, model: str | None, turns: int, pause: float, seed: i
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("client", "turn", "turns", "reused / reusable", "TTFT ms, median")
-    for client, kind, count, share, ttft in sessions.summary(played):
-        table.add_row(client, kind, str(count), f"{100 * share:.2f}%", f"{ttft:.1f}")
+    table = Table("client", "turn", "turns", "reused / reusable", "computed, median", "TTFT ms, median")
+    for row in sessions.summary(played):
+        figures = f"{100 * row.share:.2f}%", _figure(row.computed), _figure(row.ttft_ms)
+        table.add_row(row.client, row.kind, str(row.turns), *figures)
     Console().print(table)
