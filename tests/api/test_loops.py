@@ -1,4 +1,4 @@
-"""A reply that repeats itself for ever ends, where its client set no limit; no other reply does."""
+"""A reply that repeats itself for ever ends, where its limit is far or none; no other reply does."""
 
 import random
 
@@ -43,6 +43,7 @@ def test_what_is_not_the_same_is_no_loop(seed):
         ("/v1/chat/completions", {**BODY, "stream": True}, '"finish_reason":"length"'),
         ("/v1/completions", {"prompt": "x"}, '"finish_reason":"length"'),
         ("/v1/responses", {"input": "x"}, '"status":"incomplete"'),
+        ("/v1/messages", {**BODY, "max_tokens": 32000}, '"stop_reason":"max_tokens"'),
     ],
 )
 async def test_it_ends_as_at_a_limit(serving, chat, path, body, ending):

@@ -151,8 +151,8 @@ async def test_why_a_message_ended(serving, output, fields, end):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_limit_is_the_clients_or_the_contexts(serving, stream):
-    line = {"output": "t\n</think>\n\nHello", "finish_reason": "length"}
+async def test_a_limit_is_the_clients_or_the_contexts(serving, chat, stream):
+    line = chat.encode("t\n</think>\n\n" + "Hello. " * 500)
     async with serving(line, line, max_model_len=500) as client:
         ends = [(await ask(client, body(max_tokens=limit), stream))["stop_reason"] for limit in (64, 500)]
     assert ends == ["max_tokens", "model_context_window_exceeded"]

@@ -5,11 +5,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vllm_mlx.api.content import CONTENT_SCHEMA, arguments_text, text_of, tool_of
+from vllm_mlx.api.content import arguments_text, text_of, tool_of
 from vllm_mlx.api.errors import invalid, unsupported
 from vllm_mlx.api.fields import GenerationFields
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire
+from vllm_mlx.api.schemas import CONTENT_SCHEMA, FUNCTION_SCHEMA
 from vllm_mlx.api.service import Service
 from vllm_mlx.api.tools import choice_of
 from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
@@ -51,7 +52,7 @@ class WireTool(Wire):
     """A tool that the client offers. The function's object is the model's to read: name, description, parameters."""
 
     type: Literal["function"]
-    function: dict[str, Any]
+    function: dict[str, Any] = Field(json_schema_extra=FUNCTION_SCHEMA)
 
 
 class ChatCompletionRequest(GenerationFields):
@@ -77,7 +78,7 @@ class ChatCompletionRequest(GenerationFields):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    echo: bool | None = Field(None, description="The continued message's text comes before the reply.")
+    echo: bool | None = Field(None, description="The text of a last assistant message comes before the reply.")
 
     ignored: ClassVar[Mapping[str, str]] = {
         **GenerationFields.ignored,
@@ -126,7 +127,7 @@ def decode(wire: ChatCompletionRequest, service: Service) -> GenerationRequest:
         conversation=conversation,
         logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
         thinking_budget=wire.thinking_token_budget,
-        echo=messages[-1].content if wire.echo and wire.continue_final_message else "",
+        echo=messages[-1].content if wire.echo and messages[-1].role == "assistant" else "",
         **common,
     )
 

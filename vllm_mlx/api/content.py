@@ -12,22 +12,6 @@ _TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 MAX_DEPTH = 64
 """How deep a call's arguments may be nested: everything that walks them recurses."""
 
-CONTENT_SCHEMA: dict[str, Any] = {
-    "anyOf": [
-        {"type": "string"},
-        {"type": "null"},
-        {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-                "required": ["type", "text"],
-            },
-        },
-    ]
-}
-"""What `text_of` takes, for the description of the API."""
-
 
 def text_of(content: Any, param: str) -> str:
     """A string, null or a list of text parts, as one string: parts are joined with nothing between them.

@@ -8,6 +8,7 @@ from pydantic import Field
 from vllm_mlx.api.constraints import answer_of, one_answer, structured_of
 from vllm_mlx.api.errors import invalid, unsupported
 from vllm_mlx.api.requests import Wire, WireRequest
+from vllm_mlx.api.schemas import FORMAT_SCHEMA
 
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
@@ -47,7 +48,9 @@ class GenerationFields(WireRequest):
     skip_special_tokens: bool | None = Field(None, description="Only true: no control token reaches a client.")
     truncate_prompt_tokens: int | None = Field(None, ge=-1, lt=2**31, description="Keeps the prompt's last tokens.")
     return_token_ids: bool | None = None
-    response_format: dict[str, Any] | None = Field(None, description="text, json_object or json_schema.")
+    response_format: dict[str, Any] | None = Field(
+        None, description="text, json_object or json_schema.", json_schema_extra=FORMAT_SCHEMA
+    )
     structured_outputs: dict[str, Any] | None = Field(
         None, description="One of json, json_object, regex, choice, grammar (Lark or GBNF)."
     )

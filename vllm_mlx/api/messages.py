@@ -12,6 +12,7 @@ from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.messages_in import conversation_of
 from vllm_mlx.api.messages_out import MessageStream, whole
 from vllm_mlx.api.requests import Wire, WireRequest
+from vllm_mlx.api.schemas import BLOCKS_SCHEMA, CONTENT_SCHEMA
 from vllm_mlx.api.service import Service
 from vllm_mlx.api.sse import frame
 
@@ -20,7 +21,7 @@ class WireMessage(Wire):
     """A turn of the history."""
 
     role: Literal["user", "assistant", "system"]
-    content: Any = Field(None, description="A string or a list of blocks.")
+    content: Any = Field(None, description="A string or a list of blocks.", json_schema_extra=BLOCKS_SCHEMA)
 
 
 class WireThinking(Wire):
@@ -51,7 +52,7 @@ class CountTokensRequest(WireRequest):
 
     messages: list[WireMessage] = Field(min_length=1)
     model: str | None = None
-    system: Any = Field(None, description="A string or a list of text blocks.")
+    system: Any = Field(None, description="A string or a list of text blocks.", json_schema_extra=CONTENT_SCHEMA)
     tools: list[dict[str, Any]] | None = None
     tool_choice: WireToolChoice | None = None
     thinking: WireThinking | None = None

@@ -60,7 +60,7 @@ class MessageStream(StreamEncoder):
         return self._stop() + _frame(
             {
                 "type": "message_delta",
-                "delta": _ending(finished, self._job, self._service),
+                "delta": _ending(finished, self._service),
                 "usage": _usage(finished.usage),
             }
         )
@@ -104,7 +104,7 @@ def whole(job: Job, wire: "MessagesRequest", service: Service, outcomes: Sequenc
     return {
         **_message(job, service),
         "content": blocks,
-        **_ending(outcome.finished, job, service),
+        **_ending(outcome.finished, service),
         "usage": _usage(outcome.finished.usage),
     }
 
@@ -138,12 +138,12 @@ def _signature(thought: str, hidden: bool) -> str:
     return seal(thought) if hidden else signature(thought)
 
 
-def _ending(finished: Finished, job: Job, service: Service) -> dict[str, Any]:
+def _ending(finished: Finished, service: Service) -> dict[str, Any]:
     """Why the reply ended: at a limit it is the client's, or the context's where that left less room."""
     if finished.reason == "stop" and isinstance(finished.stop, str):
         return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop}
     reason = _STOP_REASONS[finished.reason]
-    if finished.reason == "length" and job.prompt_tokens + (job.request.max_tokens or 0) > service.max_model_len:
+    if finished.reason == "length" and finished.usage.total >= service.max_model_len:
         reason = "model_context_window_exceeded"
     return {"stop_reason": reason, "stop_sequence": None}
 

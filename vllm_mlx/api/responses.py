@@ -14,6 +14,7 @@ from vllm_mlx.api.response_store import Item
 from vllm_mlx.api.response_tools import ToolSet, tool_choice, tool_set
 from vllm_mlx.api.responses_in import items_of, messages_of
 from vllm_mlx.api.responses_out import ResponseStream, whole
+from vllm_mlx.api.schemas import INPUT_SCHEMA
 from vllm_mlx.api.service import Service
 from vllm_mlx.chat.conversation import Conversation, Message
 
@@ -35,7 +36,7 @@ class WireText(Wire):
 class ResponsesRequest(WireRequest):
     """The body of `POST /v1/responses`."""
 
-    input: Any = Field(None, description="A string or a list of items.")
+    input: Any = Field(None, description="A string or a list of items.", json_schema_extra=INPUT_SCHEMA)
     model: str | None = None
     instructions: str | None = None
     previous_response_id: str | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from vllm_mlx.api.chat_request import ChatCompletionRequest, decode
 from vllm_mlx.api.completions import known_ids
@@ -33,6 +33,7 @@ class TokenizeRequest(WireRequest):
     add_generation_prompt: Any = _of_chat()
     continue_final_message: Any = _of_chat()
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]})
     ignored: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (*ChatCompletionRequest.model_fields, *ChatCompletionRequest.ignored), "no part of a prompt"
     )

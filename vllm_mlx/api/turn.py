@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 TELL_SECONDS = 10.0
 """How often the log says how far a long prefill is."""
 LOOK_TOKENS = 64
-"""How often a reply without a limit is looked at for endless repetition."""
+"""How often a reply is looked at for endless repetition."""
+SHORT = 4096
+"""A limit of so many tokens is soon reached: what a client wants of a reply so short it gets."""
 
 
 class Turn:
@@ -175,14 +177,15 @@ class Turn:
         return Batch(self.choice, events, tokens, self.finished)
 
     def _repeats(self) -> bool:
-        """Whether a reply whose client set no limit will not end by itself."""
+        """Whether a reply that may become long will not end by itself."""
         request, count = self.request, len(self._ids)
-        if request.max_tokens is not None or request.ignore_eos or count < max(self._look, request.min_tokens):
+        short = request.max_tokens is not None and request.max_tokens <= SHORT
+        if short or request.ignore_eos or count < max(self._look, request.min_tokens):
             return False
         self._look = count + LOOK_TOKENS
         found = repeats(self._ids)
         if found:
-            log.warning("a reply without max_tokens repeats itself and ends here, after %d tokens", count)
+            log.warning("a reply repeats itself without end: it is cut after %d tokens", count)
         return found
 
     def _note_progress(self, progress: Progress) -> None:
