@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vllm_mlx.bench import constrained
 from vllm_mlx.bench.http import Stream, stream_chat
 from vllm_mlx.bench.models import make_model
 from vllm_mlx.bench.servers import Raw, Server, closing_all, quiet, settled
@@ -76,7 +77,8 @@ class _Rounds:
         return measures
 
     async def sampled(self, server: Server) -> dict[str, float]:
-        return await self._decode(server, 8, SAMPLED, "sampled 8")
+        measures = await self._decode(server, 8, SAMPLED, "sampled 8")
+        return measures | (await constrained.measure(server, self.rng) if server.name == _MAIN else {})
 
     async def _decode(self, server: Server, streams: int, sampling: dict[str, Any], label: str) -> dict[str, float]:
         cpu = server.cpu()
@@ -224,6 +226,9 @@ TARGETS = (
     Target("decode 8 tok/s", "raw", low=0.92),
     Target("decode 8 CPU ms/token", "raw", high=1.10),
     Target("sampled 8 tok/s", "raw", low=3.0),
+    Target("JSON row tok/s", "free row tok/s", low=0.85),
+    Target("call row tok/s", "free row tok/s", low=0.85),
+    Target("free beside JSON a row tok/s", "free 4 a row tok/s", low=0.98),
     Target("TTFT short joining ms", "TTFT short alone ms", high=1.5),
     Target("stall when 1.5k joins ms", None, high=300),
     Target("TTFT 1.5k again ms", "raw", high=1.3),

@@ -61,7 +61,9 @@ def engine(rounds: int, peers: tuple[str, ...], folder: Path | None, seed: int, 
 
     from vllm_mlx.bench.engine import measure
 
-    commands = {"vllm-mlx": f"{sys.executable} -m vllm_mlx.cli serve {{model}} --port {{port}} --log-level warning"}
+    # Random models have no format of their own; with one, calls can be measured too.
+    serve = f"{sys.executable} -m vllm_mlx.cli serve {{model}} --port {{port}} --tool-call-parser minimax_m2"
+    commands = {"vllm-mlx": f"{serve} --log-level warning"}
     for peer in peers:
         name, equals, words = peer.partition("=")
         if not equals or "{port}" not in words:
@@ -89,7 +91,7 @@ def _show(results: "Results") -> None:
     from vllm_mlx.bench.engine import verdicts
 
     names = sorted(results.samples, key=lambda name: (name != "raw", name != "vllm-mlx", name))
-    table = Table("median", *names, title="tiny (sampled: tiny-200k)")
+    table = Table("median", *names, title="tiny (sampled, and rows under a grammar: tiny-200k)")
     for measure in dict.fromkeys(measure for samples in results.samples.values() for measure in samples):
         values = [results.median(name, measure) for name in names]
         table.add_row(measure, *("" if value is None else _figure(value) for value in values))
