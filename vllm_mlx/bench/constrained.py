@@ -51,7 +51,7 @@ _CALL = {
 
 def pace(rows: Sequence[Stream]) -> float:
     """Tokens a second of a row, the median of those that were begun together. Chunks may hold several tokens."""
-    return statistics.median(row.usage["completion_tokens"] / (row.times[-1] - row.started) for row in rows)
+    return statistics.median(float(row.usage["completion_tokens"]) / (row.times[-1] - row.started) for row in rows)
 
 
 async def measure(server: Server, rng: random.Random) -> dict[str, float]:
