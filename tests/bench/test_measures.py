@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -125,6 +126,8 @@ def test_a_session_is_summed_up_by_client_and_kind():
     tool, user, first = (rows["drops", kind] for kind in ("tool", "user", "first"))
     assert (tool.turns, tool.share, tool.computed) == (2, 0.9, 55)
     assert (user.share, user.computed, first.share) == (1, 40, 1)
+    silent = summary([replace(turn, reused=None) for turn in turns])
+    assert {(row.share, row.computed) for row in silent} == {(None, None)}
 
 
 def test_percentiles_tables_and_plots():

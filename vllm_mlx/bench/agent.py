@@ -37,13 +37,16 @@ _TOOLS = [
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request of a session. `reusable` is how far the prompt goes on from the last one and its reply."""
+    """One request of a session. `reusable` is how far the prompt goes on from the last one and its reply.
+
+    `reused` is None where the server does not say.
+    """
 
     session: str
     kind: Kind
     prompt: int
     reusable: int
-    reused: int
+    reused: int | None
     ttft_ms: float
 
 
@@ -115,6 +118,7 @@ async def play(
     pause: float,
     seed: int,
     replayed: bool = False,
+    tool_choice: str = "required",
     reference_url: str | None = None,
     progress: Callable[[int, int], None],
 ) -> list[Turn]:
@@ -123,6 +127,7 @@ async def play(
 
     Args:
         replayed: the sessions' calls are made up here, for a model that makes none.
+        tool_choice: `required` makes loops of calls; `auto` is for a server that cannot be held to them.
         reference_url: a server of the same model that has `/tokenize`, where the measured one does not.
 
     Raises:
@@ -138,7 +143,7 @@ async def play(
         if kind == "answer":
             fields["max_tokens"] = 64
         else:
-            fields |= {"max_tokens": 8} if replayed else {"max_tokens": 128, "tool_choice": "required"}
+            fields |= {"max_tokens": 8} if replayed else {"max_tokens": 128, "tool_choice": tool_choice}
         turn = await _played(base_url, tokenize_url, session, kind, fields)
         progress(next(done), total)
         return turn
@@ -184,13 +189,16 @@ def _reusable(session: _Session, ids: Sequence[int], prompt: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Turns of one kind of client: reused of reusable tokens, and medians of tokens computed and of milliseconds."""
+    """Turns of one kind of client: reused of reusable tokens, and medians of tokens computed and of milliseconds.
+
+    The first two are None where the server does not say what it reuses.
+    """
 
     client: Client
     kind: Kind
     turns: int
-    share: float
-    computed: float
+    share: float | None
+    computed: float | None
     ttft_ms: float
 
 
@@ -202,9 +210,17 @@ def summary(turns: Sequence[Turn]) -> list[Summary]:
             chosen = [turn for turn in turns if turn.session.startswith(client) and turn.kind == kind]
             if not chosen:
                 raise BenchError("no turn was played")
-            reusable = sum(turn.reusable for turn in chosen)
-            share = sum(min(turn.reused, turn.reusable) for turn in chosen) / reusable if reusable else 1.0
-            computed = statistics.median(turn.prompt - turn.reused for turn in chosen)
             ttft = statistics.median(turn.ttft_ms for turn in chosen)
-            rows.append(Summary(client, kind, len(chosen), share, computed, ttft))
+            rows.append(Summary(client, kind, len(chosen), _share(chosen), _computed(chosen), ttft))
     return rows
+
+
+def _share(turns: Sequence[Turn]) -> float | None:
+    told = [(min(turn.reused, turn.reusable), turn.reusable) for turn in turns if turn.reused is not None]
+    reusable = sum(of for _, of in told)
+    return (sum(part for part, _ in told) / reusable if reusable else 1.0) if told else None
+
+
+def _computed(turns: Sequence[Turn]) -> float | None:
+    told = [turn.prompt - turn.reused for turn in turns if turn.reused is not None]
+    return statistics.median(told) if told else None

@@ -32,10 +32,10 @@ class Stream:
         return self.reasoning + self.content
 
     @property
-    def cached_tokens(self) -> int:
-        """Prompt tokens that the server says it did not compute."""
-        details = self.usage.get("prompt_tokens_details") or {}
-        return int(details.get("cached_tokens") or 0)
+    def cached_tokens(self) -> int | None:
+        """Prompt tokens that the server says it did not compute; None if it does not say."""
+        details = self.usage.get("prompt_tokens_details")
+        return int(details.get("cached_tokens") or 0) if details else None
 
     @property
     def ttft(self) -> float:

@@ -172,6 +172,10 @@ def serve(
 )
 @click.option("--replay-calls", is_flag=True, help="Go on with made-up calls, for a model that makes none.")
 @click.option(
+    "--tool-choice", default="required", show_default=True, type=click.Choice(["required", "auto"]),
+    help="auto: for a server that cannot be held to calls.",
+)  # fmt: skip
+@click.option(
     "--reference-url", metavar="URL", help="A vllm-mlx server of the same model, where this one has no /tokenize."
 )
 @click.option("--seed", default=0, show_default=True, help="Of everything.")
@@ -183,6 +187,7 @@ def agent(
     turns: int,
     pause: float,
     replay_calls: bool,
+    tool_choice: str,
     reference_url: str | None,
     seed: int,
     as_json: bool,
@@ -201,6 +206,7 @@ def agent(
                 pause=pause,
                 seed=seed,
                 replayed=replay_calls,
+                tool_choice=tool_choice,
                 reference_url=reference_url.rstrip("/") if reference_url else None,
                 progress=progress,
             )
@@ -213,6 +219,7 @@ def agent(
 
     table = Table("client", "turn", "turns", "reused / reusable", "computed, median", "TTFT ms, median")
     for row in sessions.summary(played):
-        figures = f"{100 * row.share:.2f}%", _figure(row.computed), _figure(row.ttft_ms)
-        table.add_row(row.client, row.kind, str(row.turns), *figures)
+        share = "not told" if row.share is None else f"{100 * row.share:.2f}%"
+        computed = "" if row.computed is None else _figure(row.computed)
+        table.add_row(row.client, row.kind, str(row.turns), share, computed, _figure(row.ttft_ms))
     Console().print(table)
