@@ -15,6 +15,7 @@ class Form:
     words: str
 
 
+URL = Form(r"https?://(\[[0-9a-fA-F:.]+\]|[^/:\s\[\]]+)(:[0-9]{1,5})?(/\S*)?", "a URL like http://127.0.0.1:8000/v1")
 ROOT = Form(r"(/.*)?", "a path that begins with /")
 ORIGIN = Form(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s*]+", "an origin like http://localhost:3000, or * for any")
 HOST = Form(

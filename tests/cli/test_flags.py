@@ -190,6 +190,38 @@ def test_a_bad_value_is_an_error_that_names_the_flag(
     assert flag in error
 
 
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["chat", "--url", "nonsense"], "--url"),
+        (["chat", "--url", "http://[::1"], "--url"),
+        (["chat", "--api-key", ""], "--api-key"),
+        (["doctor", "demo", "--tool-call-parser", "x"], "--tool-call-parser: no tool parser is called 'x'"),
+        (["doctor", "demo", "--chat-template", "FILE"], "--chat-template: FILE cannot be read"),
+        (["doctor", "demo", "--revision", "main"], "--revision main: demo is no repository"),
+        (["plan", "demo", "--memory-gb", "nan"], "--memory-gb"),
+        (["plan", "demo", "--revision", "main"], "--revision main: demo is no repository"),
+        (["parse", "--reasoning-parser", "x"], "--reasoning-parser"),
+        (["parse", "--cases", "FILE"], "FILE cannot be read"),
+        (["parse", "--tools", "FILE"], "FILE is not JSON"),
+        (["replay", "FILE"], "FILE cannot be read"),
+        (["serve", "demo", "--chat-template", "FILE"], "--chat-template: FILE cannot be read"),
+        (["serve", "demo", "--revision", "main"], "--revision main: demo is no repository"),
+        (["serve", ""], "MODEL"),
+        (["serve", "demo", "--ssl-keyfile", "FILE"], "--ssl-keyfile needs --ssl-certfile"),
+        (["serve", "demo", "--ssl-certfile", "FILE"], "--ssl-certfile FILE: not a certificate and its key"),
+    ],
+)
+def test_bad_values_of_other_commands(tmp_path: Path, args: list[str], complaint: str) -> None:
+    """FILE is one that is no text."""
+    file = tmp_path / "file"
+    file.write_bytes(b"\xff\x00")
+    result = CliRunner().invoke(main, [str(file) if arg == "FILE" else arg for arg in args])
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code in (1, 2)
+    assert complaint.replace("FILE", str(file)) in result.output
+
+
 def test_lists_are_json_too(serve: Serve) -> None:
     _, config = serve("demo", "--allowed-origins", '["http://a", "http://b"]', "*", "--allowed-hosts", "[::1]", "c.lan")
     assert config is not None

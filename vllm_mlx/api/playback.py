@@ -40,10 +40,14 @@ def read_lines(file: Path) -> list[ReplayLine]:
     """The lines of a replay file.
 
     Raises:
-        ReplayError: the file is empty, or a line is not what it must be, with its number.
+        ReplayError: the file is no text or empty, or a line is not what it must be, with its number.
     """
     lines: list[ReplayLine] = []
-    for number, text in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+    try:
+        texts = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReplayError(f"{file} cannot be read: {error}") from error
+    for number, text in enumerate(texts, 1):
         if text.strip():
             try:
                 line = plain(read_json(text), frozenset({"request"}))

@@ -170,7 +170,7 @@ def find_source(folder: Path, settings: Mapping[str, Any], override: str | None 
     `settings` is the content of tokenizer_config.json. None: the folder has no template.
 
     Raises:
-        TemplateError: `override` is neither a file nor Jinja.
+        TemplateError: `override` is neither a text file nor Jinja.
     """
     if override is not None:
         if "{" in override:
@@ -178,7 +178,10 @@ def find_source(folder: Path, settings: Mapping[str, Any], override: str | None 
         path = Path(override).expanduser()
         if not path.is_file():
             raise TemplateError(f"--chat-template: {override} is no file")
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"--chat-template: {override} cannot be read: {error}") from error
     if (path := folder / "chat_template.jinja").is_file():
         return path.read_text(encoding="utf-8")
     found = settings.get("chat_template")

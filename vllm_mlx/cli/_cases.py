@@ -76,7 +76,11 @@ class Case:
 
 def read_cases(file: Path) -> Iterator[Case]:
     """The cases of a file. Raises `ValueError` with the line's number when a line is not one."""
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 yield _case(json.loads(line))

@@ -21,15 +21,28 @@ def check(values: Mapping[str, Any]) -> None:
     Raises:
         click.UsageError: an unknown parser, with those that there are; a file that cannot be used.
     """
-    for registry, flag in ((tool_parsers, "tool_call_parser"), (reasoning_parsers, "reasoning_parser")):
-        try:
-            if values[flag] not in ("auto", "none"):
-                registry.resolve(values[flag])
-        except KeyError as error:
-            raise click.UsageError(f"--{flag.replace('_', '-')}: {error.args[0]}; or auto, or none") from error
+    check_parsers(values)
     if record := values.get("record"):
         _try_file("--record", record, "a")
     _check_tls(values["ssl_certfile"], values["ssl_keyfile"])
+
+
+def check_parsers(values: Mapping[str, Any]) -> None:
+    """Refuses unknown parsers. Raises `click.UsageError` with those that there are."""
+    for registry, name in ((tool_parsers, "tool_call_parser"), (reasoning_parsers, "reasoning_parser")):
+        try:
+            if values[name] not in ("auto", "none"):
+                registry.resolve(values[name])
+        except KeyError as error:
+            raise click.UsageError(f"--{name.replace('_', '-')}: {error.args[0]}; or auto, or none") from error
+
+
+def is_local(spec: str, revision: str | None) -> bool:
+    """Whether a model is no repository of the hub. Raises `click.UsageError`: then it has no revisions."""
+    local = spec == hub.BUILT_IN or spec.startswith(("~", "/", ".")) or "/" not in spec or Path(spec).exists()
+    if local and revision is not None:
+        raise click.UsageError(f"--revision {revision}: {spec} is no repository on the hub")
+    return local
 
 
 def _check_tls(certificate: str | None, key: str | None) -> None:
@@ -69,7 +82,10 @@ def find(spec: str | None, *, revision: str | None = None, code: bool = False) -
         click.UsageError: there is no such model, or the cache has several to choose from.
     """
     try:
-        return hub.resolve(spec, revision=revision, code=code) if spec else _default()
+        if spec is None:
+            return _default()
+        is_local(spec, revision)
+        return hub.resolve(spec, revision=revision, code=code)
     except hub.ModelNotFoundError as error:
         raise click.UsageError(str(error)) from error
 

@@ -9,11 +9,23 @@ from urllib.parse import urlsplit
 
 import click
 
+from vllm_mlx.cli._values import Text
+from vllm_mlx.config import URL
+
 
 @click.command(short_help="Talk to a running server in the terminal.")
-@click.option("--url", default="http://127.0.0.1:8000/v1", show_default=True, help="Base URL of the server.")
-@click.option("--api-key", envvar="VLLM_API_KEY", metavar="KEY", help="Key of the server (or VLLM_API_KEY).")
-@click.option("--model", metavar="NAME", help="Model name.  [default: the first that the server lists]")
+@click.option(
+    "--url",
+    default="http://127.0.0.1:8000/v1",
+    show_default=True,
+    type=Text(URL),
+    metavar="URL",
+    help="Base URL of the server.",
+)
+@click.option(
+    "--api-key", envvar="VLLM_API_KEY", type=Text(), metavar="KEY", help="Key of the server (or VLLM_API_KEY)."
+)
+@click.option("--model", type=Text(), metavar="NAME", help="Model name.  [default: the first that the server lists]")
 @click.option("--system", metavar="TEXT", help="System message.")
 def command(url: str, api_key: str | None, model: str | None, system: str | None) -> None:
     """Talk to a running server. Thoughts are dim. An empty line or Ctrl-D ends."""
@@ -58,9 +70,9 @@ def _answer(server: "_Server", model: str, messages: list[dict[str, str]]) -> di
 class _Server:
     def __init__(self, url: str, api_key: str | None) -> None:
         self._url = urlsplit(url.rstrip("/"))
-        self._headers = {"Content-Type": "application/json", "Connection": "close"}
+        self._headers: dict[str, str | bytes] = {"Content-Type": "application/json", "Connection": "close"}
         if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+            self._headers["Authorization"] = f"Bearer {api_key}".encode()
 
     def models(self) -> list[str]:
         with self._request("GET", "/models") as answer:

@@ -40,7 +40,9 @@ def command(
     from vllm_mlx.chat.checks import checks
     from vllm_mlx.chat.model import ChatModel, ModelError
     from vllm_mlx.cli._environment import environment
+    from vllm_mlx.cli._model import check_parsers
 
+    check_parsers({"tool_call_parser": tool_call_parser, "reasoning_parser": reasoning_parser})
     found: list[Check] = []
     if model is not None:
         try:
@@ -73,9 +75,10 @@ def _json(found: list["Check"], model: str | None, ok: bool) -> str:
 def _folder(spec: str, revision: str | None, code: bool) -> Path:
     """The model's folder; of a repository, everything but the weights."""
     from vllm_mlx import hub
+    from vllm_mlx.cli._model import is_local
 
     try:
-        if spec == hub.BUILT_IN or spec.startswith(("~", "/", ".")) or "/" not in spec or Path(spec).exists():
+        if is_local(spec, revision):
             return hub.resolve(spec).path
     except hub.ModelNotFoundError as error:
         raise click.ClickException(str(error)) from error

@@ -76,7 +76,7 @@ def _setup(tool: str, reasoning: str, tools: str | None, thinking_open: bool | N
         tool_name = None if tool == "none" else tool_parsers.resolve(tool)
         reasoning_name = None if reasoning == "none" else reasoning_parsers.resolve(reasoning)
     except KeyError as error:
-        raise click.UsageError(str(error.args[0])) from error
+        raise click.UsageError(f"--tool-call-parser, --reasoning-parser: {error.args[0]}") from error
     if thinking_open is None:
         thinking_open = reasoning_name in THINKING_OPEN
     return Setup(tool_name, reasoning_name, _tools(tools), thinking_open)

@@ -56,9 +56,9 @@ def command(
 def _described(spec: str, revision: str | None) -> tuple[Path, int | None]:
     """A folder with the model's config, and the bytes of its weights where only the hub knows them."""
     from vllm_mlx import hub
+    from vllm_mlx.cli._model import is_local
 
-    local = spec == hub.BUILT_IN or spec.startswith(("~", "/", ".")) or "/" not in spec or Path(spec).exists()
-    if local:
+    if is_local(spec, revision):
         return hub.resolve(spec).path, None
     from httpx2 import HTTPError
     from huggingface_hub import snapshot_download

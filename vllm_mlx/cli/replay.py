@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from vllm_mlx.cli._flags import FlagCommand, flags
+from vllm_mlx.cli._values import Text
 from vllm_mlx.config import EngineConfig, ServeConfig
 
 _NOT_OF_A_REPLAY = ("record", "enable_prefix_caching", "prefill_step_size", "seed")
@@ -12,7 +13,9 @@ _NOT_OF_A_REPLAY = ("record", "enable_prefix_caching", "prefill_step_size", "see
 
 @click.command(cls=FlagCommand, short_help="Serve recorded output instead of a model.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--model", metavar="MODEL", help="Whose tokenizer and chat template are used.  [default: the built-in]")
+@click.option(
+    "--model", type=Text(), metavar="MODEL", help="Whose tokenizer and chat template are used.  [default: the built-in]"
+)
 @flags(ServeConfig, EngineConfig, without=_NOT_OF_A_REPLAY)
 def command(file: str, model: str | None, **values: Any) -> None:
     """Serve the replies in FILE to OpenAI and Anthropic clients, instead of a model's.

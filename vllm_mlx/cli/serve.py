@@ -5,12 +5,13 @@ from typing import Any
 import click
 
 from vllm_mlx.cli._flags import FlagCommand, flags
+from vllm_mlx.cli._values import Text
 from vllm_mlx.config import EngineConfig, ServeConfig
 
 
 @click.command(cls=FlagCommand, short_help="Serve a model to OpenAI and Anthropic clients.")
-@click.argument("model", required=False)
-@click.option("--revision", metavar="NAME", help="Branch, tag or commit of a model from the hub.")
+@click.argument("model", required=False, type=Text())
+@click.option("--revision", type=Text(), metavar="NAME", help="Branch, tag or commit of a model from the hub.")
 @flags(ServeConfig, EngineConfig)
 def command(model: str | None, revision: str | None, **values: Any) -> None:
     """Serve MODEL to OpenAI and Anthropic clients.
