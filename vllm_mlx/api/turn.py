@@ -24,8 +24,6 @@ TELL_SECONDS = 10.0
 """How often the log says how far a long prefill is."""
 LOOK_TOKENS = 64
 """How often a reply is looked at for endless repetition."""
-SHORT = 4096
-"""A limit of so many tokens is soon reached: what a client wants of a reply so short it gets."""
 
 
 class Turn:
@@ -177,10 +175,9 @@ class Turn:
         return Batch(self.choice, events, tokens, self.finished)
 
     def _repeats(self) -> bool:
-        """Whether a reply that may become long will not end by itself."""
+        """Whether the reply will not end by itself."""
         request, count = self.request, len(self._ids)
-        short = request.max_tokens is not None and request.max_tokens <= SHORT
-        if short or request.ignore_eos or count < max(self._look, request.min_tokens):
+        if request.ignore_eos or count < max(self._look, request.min_tokens):
             return False
         self._look = count + LOOK_TOKENS
         found = repeats(self._ids)
