@@ -1,4 +1,4 @@
-"""A reply that repeats itself for ever ends, and no other reply does."""
+"""An answer of a form that repeats itself for ever ends, and no other reply does."""
 
 import random
 
@@ -8,7 +8,10 @@ from vllm_mlx.api.loops import LONGEST, TOKENS, repeats
 
 pytestmark = pytest.mark.anyio
 
-BODY = {"messages": [{"role": "user", "content": "hi"}]}
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+MESSAGES = {"/v1/chat/completions": HELLO, "/v1/messages": HELLO}
+OBJECT = {"type": "json_object"}
+SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
 SIZES = (1, 2, 7, 100, LONGEST - 1, LONGEST)
 
 
@@ -36,29 +39,41 @@ def test_what_is_not_the_same_is_no_loop(seed):
     assert not repeats([token for row in rows for token in row])
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "ending"),
-    [
-        ("/v1/chat/completions", BODY, '"finish_reason":"length"'),
-        ("/v1/chat/completions", {**BODY, "stream": True}, '"finish_reason":"length"'),
-        ("/v1/completions", {"prompt": "x"}, '"finish_reason":"length"'),
-        ("/v1/responses", {"input": "x"}, '"status":"incomplete"'),
-        ("/v1/messages", {**BODY, "max_tokens": 32000}, '"stop_reason":"max_tokens"'),
-    ],
-)
-async def test_it_ends_as_at_a_limit(serving, chat, path, body, ending):
-    ids = chat.encode("t\n</think>\n\nWell") + chat.encode(" la") * 6000
+CASES = [
+    ("/v1/chat/completions", {"response_format": OBJECT}, '"finish_reason":"length"'),
+    ("/v1/chat/completions", {"response_format": OBJECT, "stream": True}, '"finish_reason":"length"'),
+    ("/v1/completions", {"prompt": "x", "structured_outputs": {"regex": ".*"}}, '"finish_reason":"length"'),
+    ("/v1/responses", {"input": "x", "text": {"format": OBJECT}}, '"status":"incomplete"'),
+    ("/v1/messages", {"max_tokens": 32000, "output_config": {"format": SCHEMA}}, '"stop_reason":"max_tokens"'),
+]
+
+
+@pytest.fixture
+def ids(chat):
+    return chat.encode('t\n</think>\n\n{"a": "') + chat.encode(" la") * 6000
+
+
+@pytest.mark.parametrize(("path", "fields", "ending"), CASES)
+async def test_it_ends_as_at_a_limit(serving, ids, path, fields, ending):
     async with serving(ids) as client:
-        response = await client.post(path, json=body)
+        response = await client.post(path, json={**MESSAGES.get(path, {}), **fields})
         load = (await client.get("/load")).json()["server_load"]
     assert ending in response.text
-    assert response.text.count(" la") < 6000 / len(chat.encode(" la"))
+    assert response.text.count(" la") < 3000
     assert load == 0
 
 
-@pytest.mark.parametrize("fields", [{"max_tokens": 4096}, {"ignore_eos": True}, {"min_tokens": 6000}])
-async def test_a_client_that_says_how_much_gets_it(serving, chat, fields):
-    ids = chat.encode("t\n</think>\n\nWell") + chat.encode(" la") * 6000
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"response_format": {"type": "text"}},
+        {"response_format": OBJECT, "ignore_eos": True},
+        {"response_format": OBJECT, "min_tokens": 13000},
+    ],
+)
+async def test_other_replies_are_as_long_as_they_are(serving, ids, fields):
     async with serving(ids) as client:
-        usage = (await client.post("/v1/chat/completions", json={**BODY, **fields})).json()["usage"]
-    assert usage["completion_tokens"] >= 4096
+        request = {**MESSAGES["/v1/chat/completions"], **fields}
+        usage = (await client.post("/v1/chat/completions", json=request)).json()["usage"]
+    assert usage["completion_tokens"] == len(ids)

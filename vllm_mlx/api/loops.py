@@ -1,9 +1,9 @@
-"""Replies that repeat themselves without end, as models do that have lost their way."""
+"""Answers that repeat themselves without end, as models do that want to end where their form does not let them."""
 
 from collections.abc import Sequence
 
-TOKENS = 4096
-"""A piece that came over and over for so long will come for ever; what people ask for is seldom like that."""
+TOKENS = 2048
+"""A piece that came over and over for so long will come for ever; data that is asked for is seldom like that."""
 LONGEST = TOKENS // 8
 """Tokens of the longest piece whose repetition is noticed."""
 _TAIL = 8

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 TELL_SECONDS = 10.0
 """How often the log says how far a long prefill is."""
 LOOK_TOKENS = 64
-"""How often a reply is looked at for endless repetition."""
+"""How often an answer that has a form is looked at for endless repetition."""
 
 
 class Turn:
@@ -175,14 +175,14 @@ class Turn:
         return Batch(self.choice, events, tokens, self.finished)
 
     def _repeats(self) -> bool:
-        """Whether the reply will not end by itself."""
+        """Whether the answer will not end by itself: its form may not let it."""
         request, count = self.request, len(self._ids)
-        if request.ignore_eos or count < max(self._look, request.min_tokens):
+        if request.answer is None or request.ignore_eos or count < max(self._look, request.min_tokens):
             return False
         self._look = count + LOOK_TOKENS
         found = repeats(self._ids)
         if found:
-            log.warning("a reply repeats itself without end: it is cut after %d tokens", count)
+            log.warning("an answer repeats itself without end: it is cut after %d tokens", count)
         return found
 
     def _note_progress(self, progress: Progress) -> None:
