@@ -11,6 +11,10 @@ from vllm_mlx.engine.attention import rows_prefill
 
 _FIRST = 64
 _SMALLEST = 16
+_TELLING = 64
+"""Tokens of a chunk that says all about the rate."""
+_SHARE = 0.9
+"""Of the time that there is, since the next chunk is a little slower than the last."""
 
 
 @dataclass(slots=True)
@@ -26,14 +30,20 @@ class ChunkSizer:
         """Tokens of the next chunk: at most what `seconds` allow (None: nobody waits)."""
         if seconds is None:
             return self.step_size
-        fitting = _FIRST if self._rate is None else int(self._rate * seconds)
+        fitting = _FIRST if self._rate is None else int(self._rate * _SHARE * seconds)
         return min(self.step_size, max(_SMALLEST, fitting))
 
     def ran(self, tokens: int, seconds: float) -> None:
-        """Learns from a chunk. A short one says little about the rate: it counts by its length."""
+        """Learns from a chunk. A short one says little about the rate: it counts by its length.
+
+        A slower one counts twice: every next chunk of a prompt has more keys to look at.
+        """
         rate = tokens / max(seconds, 1e-6)
-        weight = min(1.0, tokens / 128)
-        self._rate = rate if self._rate is None else self._rate + weight / 2 * (rate - self._rate)
+        if self._rate is None:
+            self._rate = rate
+        else:
+            weight = min(1.0, tokens / _TELLING)
+            self._rate += (weight if rate < self._rate else weight / 2) * (rate - self._rate)
 
 
 Part = tuple[list[Any], Sequence[int]]
