@@ -11,8 +11,6 @@ from vllm_mlx.engine.attention import rows_prefill
 
 _FIRST = 64
 _SMALLEST = 16
-_TELLING = 64
-"""Tokens of a chunk that says all about the rate."""
 _SHARE = 0.9
 """Of the time that there is, since the next chunk is a little slower than the last."""
 
@@ -34,7 +32,7 @@ class ChunkSizer:
         return min(self.step_size, max(_SMALLEST, fitting))
 
     def ran(self, tokens: int, seconds: float) -> None:
-        """Learns from a chunk. A short one says little about the rate: it counts by its length.
+        """Learns from a chunk. One much shorter than a stall says little about the rate: it counts by its length.
 
         A slower one counts twice: every next chunk of a prompt has more keys to look at.
         """
@@ -42,7 +40,7 @@ class ChunkSizer:
         if self._rate is None:
             self._rate = rate
         else:
-            weight = min(1.0, tokens / _TELLING)
+            weight = min(1.0, tokens / max(_SMALLEST, self._rate * self.stall / 4))
             self._rate += (weight if rate < self._rate else weight / 2) * (rate - self._rate)
 
 
