@@ -90,6 +90,13 @@ REFUSED = [
 ]
 
 
+async def test_a_prompt_that_does_not_fit_is_named(serving):
+    async with serving("x", max_model_len=20) as client:
+        response = await client.post(URL, json={"prompt": "word " * 40})
+    error = response.json()["error"]
+    assert (response.status_code, error["param"], error["code"]) == (400, "prompt", "context_length_exceeded")
+
+
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
 async def test_a_bad_field_is_refused_by_name(serving, fields, param):
     async with serving("x") as client:

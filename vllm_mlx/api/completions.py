@@ -9,7 +9,7 @@ from pydantic import Field
 from tool_parsers.events import Event, Text
 from vllm_mlx.api.answer import Codec, StreamEncoder
 from vllm_mlx.api.chat_completions import usage_of
-from vllm_mlx.api.errors import ApiError, invalid, openai_shape
+from vllm_mlx.api.errors import ApiError, completions_shape, invalid
 from vllm_mlx.api.fields import GenerationFields
 from vllm_mlx.api.generation import Finished, GenerationRequest, Job, Outcome, Token
 from vllm_mlx.api.service import Service
@@ -126,7 +126,7 @@ class CompletionStream(StreamEncoder):
         return frame({**self._head, "choices": [], "usage": usage_of(self._job.usage)}) + DONE
 
     def error(self, error: ApiError) -> bytes:
-        return frame(openai_shape(error)) + DONE
+        return frame(completions_shape(error)) + DONE
 
     def _chunk(self, choice: int, text: str, finished: Finished | None = None) -> bytes:
         tokens, self._tokens[choice] = self._tokens[choice], []
@@ -193,4 +193,4 @@ def _finite(logprob: float) -> float:
     return max(logprob, -9999.0)
 
 
-CODEC = Codec("cmpl-", CompletionRequest, decode, CompletionStream, whole, openai_shape)
+CODEC = Codec("cmpl-", CompletionRequest, decode, CompletionStream, whole, completions_shape)

@@ -114,9 +114,18 @@ def anthropic_shape(error: ApiError) -> dict[str, Any]:
 
 def responses_shape(error: ApiError) -> dict[str, Any]:
     """The body of the Responses routes, which have no messages but input."""
+    return _named(error, "input")
+
+
+def completions_shape(error: ApiError) -> dict[str, Any]:
+    """The body of the text completion routes, which have no messages but a prompt."""
+    return _named(error, "prompt")
+
+
+def _named(error: ApiError, messages: str) -> dict[str, Any]:
     body = openai_shape(error)
     if error.param == "messages":
-        body["error"]["param"] = "input"
+        body["error"]["param"] = messages
     return body
 
 
@@ -124,4 +133,6 @@ def shape_of(path: str) -> Shape:
     """Which shape the errors of a route have, known before the route itself has spoken."""
     if path.startswith("/v1/messages"):
         return anthropic_shape
+    if path in ("/v1/completions", "/completions"):
+        return completions_shape
     return responses_shape if path.startswith("/v1/responses") else openai_shape
