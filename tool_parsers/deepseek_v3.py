@@ -11,15 +11,37 @@ separator, and the arguments in a fence. What follows the separator tells them a
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import ClassVar
 
+from tool_parsers.base import ToolSchema
 from tool_parsers.blocks import LONGEST_HEADER
+from tool_parsers.grammar import CallGrammar, Calls, Spell
 from tool_parsers.json_calls import JsonCall, SectionParser
+from tool_parsers.json_grammar import JsonGrammar, JsonSyntax
 from tool_parsers.scan import Markers
 
 _FENCE = "```"
 _LANGUAGE = re.compile(r"[A-Za-z]*")
+
+
+class DeepseekV3Grammar(JsonGrammar):
+    """What may be written next in a section, as V3.1 or as V3 and R1 have it: the model decides."""
+
+    trigger: ClassVar[str] = "<｜tool▁calls▁begin｜>"
+    _call: ClassVar[str] = "<｜tool▁call▁begin｜>"
+    _arguments_mark: ClassVar[str] = "<｜tool▁sep｜>"
+    _call_end: ClassVar[str] = "<｜tool▁call▁end｜>"
+    _end: ClassVar[str] = "<｜tool▁calls▁end｜>"
+    syntaxes: ClassVar[tuple[JsonSyntax, ...]] = (
+        JsonSyntax(
+            (trigger,),
+            (_call, "/function", _arguments_mark, rf"/%s[ ]?\n{_FENCE}[a-z]{{0,9}}[ \t\r\n]{{0,9}}\{{"),
+            (f"/{_FENCE}", _call_end),
+            _end,
+        ),
+        JsonSyntax((trigger,), (_call, "/%s", _arguments_mark, r"/\{"), (_call_end,), _end),
+    )
 
 
 class DeepseekV3(SectionParser):
@@ -40,6 +62,10 @@ class DeepseekV3(SectionParser):
     @classmethod
     def speaks(cls, template: str) -> bool:
         return cls.call in template
+
+    @classmethod
+    def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
+        return DeepseekV3Grammar(tools, calls, spell)
 
     def _named(self, header: str) -> Generator[None, None, tuple[str, str | None]]:
         name = header.strip()

@@ -102,12 +102,20 @@ def is_free_text(plain: Plain) -> bool:
 
 
 def values(
-    lark: Lark, plain: Plain, schema: Schema, *, style: Style = PLAIN, free: str = f"/{ANY_TEXT}/", end: str = ""
+    lark: Lark,
+    plain: Plain,
+    schema: Schema,
+    *,
+    style: Style = PLAIN,
+    free: str = f"/{ANY_TEXT}/",
+    end: str = "",
+    never: str = "",
 ) -> Iterator[str]:
     """What a raw value may be, as Lark, with what must stand behind it (`end`, a regular expression).
 
-    `plain` is one of the alternatives of `schema`; `free` stands for any text with the end. Where a string may be
-    meant as well, a text is read as the kind that is declared first, and white space around it counts.
+    `plain` is one of the alternatives of `schema`; `free` stands for any text with the end; `never`, a regular
+    expression, is not found in strings that are held to a form. Where a string may be meant as well, a text is read as
+    the kind that is declared first, and white space around it counts.
     """
     order = schema.types.kinds
     gap, around = style.around if "string" in order else GAP, style.around
@@ -118,7 +126,7 @@ def values(
         return
     for kind in kinds_of(plain, schema.root) or ("string",):
         if kind == "string":
-            yield free if is_free_text(plain) else _lexeme(lark, plain, around, around + end)
+            yield free if is_free_text(plain) else _lexeme(lark, plain, around, around + end, never)
         elif kind == "null":
             yield f"/{gap}({'|'.join(_words('null', style))}){gap}{end}/"
         elif kind in ("object", "array"):
@@ -147,16 +155,17 @@ def _json(lark: Lark, plain: Plain, kind: Kind, root: Any, end: str) -> str:
     return f"/{GAP}/ {inner} /{GAP}{end}/"
 
 
-def _lexeme(lark: Lark, plain: Plain, before: str, after: str) -> str:
+def _lexeme(lark: Lark, plain: Plain, before: str, after: str, never: str) -> str:
     """A string's text between two regular expressions."""
-    length = f"(?s:.){{{plain.get('minLength', 0)},{plain.get('maxLength', '')}}}"
-    if "pattern" not in plain:
-        return f"/{before}{length}{after}/"
-    text = plain["pattern"].removeprefix("^").removesuffix("$")
-    if not any(word in plain for word in LENGTHS):
-        return f"/{before}{text}{after}/"
-    parts = (f"/{before}/" if before else "", f"(/{text}/ & /{length}/)", f"/{after}/" if after else "")
-    return lark.terminal(" ".join(filter(None, parts)))
+    parts = []
+    if "pattern" in plain:
+        parts.append(f"/{plain['pattern'].removeprefix('^').removesuffix('$')}/")
+    if any(word in plain for word in LENGTHS):
+        parts.append(f"/(?s:.){{{plain.get('minLength', 0)},{plain.get('maxLength', '')}}}/")
+    if never:
+        parts.append(f"~/{ANY_TEXT}{never}{ANY_TEXT}/")
+    first, last = (f"/{text}/" if text else "" for text in (before, after))
+    return lark.terminal(f"{first} ({' & '.join(parts)}) {last}".strip())
 
 
 def _words(text: str, style: Style) -> list[str]:

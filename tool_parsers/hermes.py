@@ -38,14 +38,16 @@ class HermesGrammar(JsonGrammar):
     """What may be written next in a block."""
 
     trigger: ClassVar[str] = OPEN
-    syntax: ClassVar[JsonSyntax] = JsonSyntax(
-        section=(),
-        head=(
-            OPEN,
-            r'/\{[ \t\r\n]{0,9}"name"[ \t\r\n]{0,9}:[ \t\r\n]{0,9}"%s"[ \t\r\n]{0,9},[ \t\r\n]{0,9}"arguments"'
-            r"[ \t\r\n]{0,9}:[ \t\r\n]{0,9}\{",
+    syntaxes: ClassVar[tuple[JsonSyntax, ...]] = (
+        JsonSyntax(
+            section=(),
+            head=(
+                OPEN,
+                r'/\{[ \t\r\n]{0,9}"name"[ \t\r\n]{0,9}:[ \t\r\n]{0,9}"%s"[ \t\r\n]{0,9},[ \t\r\n]{0,9}"arguments"'
+                r"[ \t\r\n]{0,9}:[ \t\r\n]{0,9}\{",
+            ),
+            tail=(r"/\}", CLOSE),
         ),
-        tail=(r"/\}", CLOSE),
     )
 
 

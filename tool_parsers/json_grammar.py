@@ -62,10 +62,13 @@ def _for_python(parts: Sequence[str]) -> str:
 class JsonGrammar(CallGrammar):
     """Reads along with the members of the arguments; see `JsonSyntax`."""
 
-    syntax: ClassVar[JsonSyntax]
+    syntaxes: ClassVar[tuple[JsonSyntax, ...]]
+    """The ways of writing a call, which share their section."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], calls: Calls, spell: Spell) -> None:
         super().__init__(tools, calls, spell)
+        self.syntax = self.syntaxes[0]
+        """That of the call at hand."""
         self.place = Place.BEFORE
         self._arguments = anything()
         self._first = True
@@ -74,10 +77,9 @@ class JsonGrammar(CallGrammar):
         self._scan = _Scan()
 
     def begins(self, text: str, *, thinking: bool) -> bool | None:
-        section, head, _ = self.syntax.readers
         if thinking:
-            opening = section.match(text)
-            header = head.match(text, opening.end()) if opening else None
+            opening = self.syntax.readers[0].match(text)
+            header = self._header(text, opening.end()) if opening else None
             if header is None:
                 return None if len(text) < _LONGEST_HEADER else False
             return header["name"] in self.schemas
@@ -94,17 +96,17 @@ class JsonGrammar(CallGrammar):
     # Reading along.
 
     def _border(self) -> int | None:
-        section, head, tail = self.syntax.readers
+        section, _, tail = self.syntax.readers
         match self.place:
             case Place.BEFORE:
                 opening = section.match(self.text)
-                return self._enter(head.match(self.text, opening.end())) if opening else None
+                return self._enter(opening.end()) if opening else None
             case Place.AFTER:
                 gap = len(self.text) - len(self.text.lstrip(WHITESPACE))
                 if self.text.startswith(self.syntax.section_end, gap):
                     self.over, self.place = True, Place.BEFORE
                     return gap + len(self.syntax.section_end)
-                return self._enter(head.match(self.text))
+                return self._enter(0)
             case Place.MEMBER:
                 return self._pass_member()
             case Place.TAIL:
@@ -116,7 +118,16 @@ class JsonGrammar(CallGrammar):
                 self.place = Place.BEFORE if self.over else Place.AFTER
                 return end.end()
 
-    def _enter(self, header: re.Match[str] | None) -> int | None:
+    def _header(self, text: str, at: int) -> re.Match[str] | None:
+        """A call's header in one of the syntaxes, which is that of the call from then on."""
+        for syntax in self.syntaxes:
+            if header := syntax.readers[1].match(text, at):
+                self.syntax = syntax
+                return header
+        return None
+
+    def _enter(self, at: int) -> int | None:
+        header = self._header(self.text, at)
         if header is None:
             return None
         self.place, self._first = Place.MEMBER, True
@@ -197,7 +208,11 @@ class JsonGrammar(CallGrammar):
         groups: dict[str, list[str]] = {}
         for name in self.calls.names:
             groups.setdefault(self._begun(name), []).append(name)
-        heads = (f"{self._parts(self.syntax.head, one_of(names))} {first}" for first, names in groups.items())
+        heads = (
+            f"{self._parts(syntax.head, one_of(names))} {first}"
+            for syntax in self.syntaxes
+            for first, names in groups.items()
+        )
         return lark.rule(" | ".join(heads))
 
     def _begun(self, name: str) -> str:

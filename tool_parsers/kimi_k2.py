@@ -25,11 +25,13 @@ class KimiGrammar(JsonGrammar):
     """What may be written next in a section."""
 
     trigger: ClassVar[str] = "<|tool_calls_section_begin|>"
-    syntax: ClassVar[JsonSyntax] = JsonSyntax(
-        section=(trigger,),
-        head=("<|tool_call_begin|>", r"/(functions\.)?%s:[0-9]{1,4}", "<|tool_call_argument_begin|>", r"/\{"),
-        tail=("<|tool_call_end|>",),
-        section_end="<|tool_calls_section_end|>",
+    syntaxes: ClassVar[tuple[JsonSyntax, ...]] = (
+        JsonSyntax(
+            section=(trigger,),
+            head=("<|tool_call_begin|>", r"/(functions\.)?%s:[0-9]{1,4}", "<|tool_call_argument_begin|>", r"/\{"),
+            tail=("<|tool_call_end|>",),
+            section_end="<|tool_calls_section_end|>",
+        ),
     )
 
 

@@ -91,6 +91,7 @@ class M2Grammar(TagGrammar):
         open=OPEN,
         close=CLOSE,
         invoke=r"<invoke[ \t\r\n]{1,9}name[ ]?=[ ]?%s[ \t\r\n]{0,9}>",
+        invoke_start=INVOKE,
         invoke_end=INVOKE_END,
         parameter=r"<parameter[ \t\r\n]{1,9}name[ ]?=[ ]?%s[ \t\r\n]{0,9}>",
         parameter_end=PARAMETER_END,

@@ -44,6 +44,7 @@ class QwenGrammar(TagGrammar):
         open=OPEN,
         close=CLOSE,
         invoke="<function=%s>",
+        invoke_start=FUNCTION,
         invoke_end=FUNCTION_END,
         parameter="<parameter=%s>",
         parameter_end=PARAMETER_END,

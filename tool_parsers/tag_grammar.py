@@ -1,7 +1,7 @@
 """The grammar of formats that wrap raw values in plain tags: which name may come next, and what each value may be."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,6 +21,8 @@ class TagSyntax:
     open: str
     close: str
     invoke: str
+    invoke_start: str
+    """What every invoke tag begins with."""
     invoke_end: str
     parameter: str
     parameter_end: str
@@ -42,9 +44,13 @@ class TagSyntax:
         open, close, invoke_end = others
         object.__setattr__(self, "readers", Readers(open, close, invoke, invoke_end, parameter))
         inside = re.compile(f"{self.inner}|(?P<end>{re.escape(self.parameter_end)})")
-        object.__setattr__(
-            self, "inside", InnerTags(inside, self.open, self.close, self.invoke_end, self.parameter_end)
-        )
+        inner = InnerTags(inside, self.open, self.close, self.invoke_end, self.parameter_end, self.followers)
+        object.__setattr__(self, "inside", inner)
+
+    @property
+    def followers(self) -> tuple[str, ...]:
+        """What ends a value where it stands behind a value's closing tag."""
+        return (self.parameter_start, self.invoke_end, self.invoke_start, self.close)
 
 
 class TagGrammar(BlockGrammar):
@@ -126,49 +132,70 @@ class TagGrammar(BlockGrammar):
         return f"/{GAP}</ {self._next(lark, self._arguments, deep=True)}"
 
     def _inside(self, lark: Lark) -> str:
-        after = self._next(lark, self._arguments.without(self._key), deep=False)
-        return f"{self._values(lark, self._arguments.child(self._key))} {after}"
+        child, after = self._arguments.child(self._key), self._arguments.without(self._key)
+        options = [f"{value} {self._next(lark, after, deep=False)}" for value in self._held(lark, child)]
+        if child.takes_text:
+            start, end = self.syntax.parameter_start, self.syntax.invoke_end
+            if rest := list(self._parameters(lark, after, start, deep=False)):
+                options.append(f"{self._text(lark, start)} {lark.rule(' | '.join(rest))}")
+            if after.complete:
+                options.append(f"{self._text(lark, end)} {ANY}")
+        return lark.rule(" | ".join(options))
 
     def _next(self, lark: Lark, here: Node, *, deep: bool) -> str:
-        """What may follow a "<" between parameters: the names still open, and the end once all required are there.
-
-        With `deep` their values too: a token may hold the end of a tag and the beginning of a value.
-        """
-        children = dict(here.children())
-        plain = [name for name, child in children.items() if not deep or child.schema.types.only_string]
-        options = [f"/{self._parameter(self._names(plain))}/ {ANY}"] if plain else []
-        if here.free or here.welcomes_others:
-            name = r"[^\"<>\n]{1,64}"
-            other = self._parameter(f'"{name}"' if self.syntax.quoted else name)
-            declared = [name for plain in here.plains for name in properties_of(plain)]
-            tag = lark.terminal(but(other, self._parameter(self._names(declared)))) if declared else f"/{other}/"
-            options.append(f"{tag} {self._values(lark, here.child('')) if deep else ''} {ANY}")
-        options += [
-            f"/{self._parameter(self._names([name]))}/ {self._values(lark, child)} {ANY}"
-            for name, child in children.items()
-            if name not in plain
-        ]
+        """What may follow a "<" between parameters: the names still open, and the end once all required are there."""
+        options = list(self._parameters(lark, here, "<", deep=deep))
         if here.complete:
             options.append(f"{literal(self.syntax.invoke_end[1:])} {ANY}")
         return lark.rule(" | ".join(options))
 
+    def _parameters(self, lark: Lark, here: Node, begun: str, *, deep: bool) -> Iterator[str]:
+        """The tags of the parameters that may come, but for what has begun of them.
+
+        With `deep` their values too: a token may hold the end of a tag and the beginning of a value.
+        """
+
+        def tag(names: str) -> str:
+            return self.syntax.parameter.replace("%s", names).removeprefix(begun)
+
+        children = dict(here.children())
+        plain = [name for name, child in children.items() if not deep or child.schema.types.only_string]
+        if plain:
+            yield f"/{tag(self._names(plain))}/ {ANY}"
+        if here.free or here.welcomes_others:
+            other = tag(r'"[^"<>\n]{1,64}"' if self.syntax.quoted else r"[^<>\n]{1,64}")
+            declared = [name for plain in here.plains for name in properties_of(plain)]
+            name = lark.terminal(but(other, tag(self._names(declared)))) if declared else f"/{other}/"
+            yield f"{name} {self._whole(lark, here.child('')) if deep else ''} {ANY}"
+        for name, child in children.items():
+            if name not in plain:
+                yield f"/{tag(self._names([name]))}/ {self._whole(lark, child)} {ANY}"
+
     def _names(self, names: Sequence[str]) -> str:
         return quoted(names) if self.syntax.quoted else one_of(names)
 
-    def _parameter(self, names: str) -> str:
-        return self.syntax.parameter.replace("%s", names).removeprefix("<")
+    def _whole(self, lark: Lark, child: Node) -> str:
+        """A value with its closing tag and the beginning of the tag behind it."""
+        text = [self._text(lark, self.syntax.parameter_start, self.syntax.invoke_end)] if child.takes_text else []
+        return lark.rule(" | ".join([*text, *self._held(lark, child)]))
 
-    def _values(self, lark: Lark, child: Node) -> str:
-        """A value with its closing tag and the "<" behind it."""
-        end = f"{pattern(self.syntax.parameter_end)}[ \\t\\r\\n]*<"
-        free = lark.rule(f"/{ANY_TEXT}{end}/", "[lazy]")
+    def _held(self, lark: Lark, child: Node) -> list[str]:
+        """What a value may be that is not any text, with its closing tag and the "<" behind it."""
+        close = pattern(self.syntax.parameter_end)
+        end = f"{close}[ \\t\\r\\n]*<"
         style = self.syntax.style
         found = [
             text
             for plain in child.plains
-            for text in values(lark, plain, child.schema, style=style, free=free, end=end)
+            for text in values(lark, plain, child.schema, style=style, free="", end=end, never=close)
         ]
-        return lark.rule(" | ".join(dict.fromkeys([free] * child.free + found)))
+        return [text for text in dict.fromkeys(found) if text]
+
+    def _text(self, lark: Lark, *tags: str) -> str:
+        """Any text with its closing tag and one of `tags` behind it. What else would end it may not stand in it."""
+        close = f"{pattern(self.syntax.parameter_end)}[ \\t\\r\\n]*"
+        others = one_of(tag for tag in self.syntax.followers if tag not in tags)
+        return lark.rule(but(f"{ANY_TEXT}{close}{one_of(tags)}", f"{ANY_TEXT}{close}{others}{ANY_TEXT}"), "[lazy]")
 
 
 def quoted(names: Sequence[str]) -> str:

@@ -21,6 +21,8 @@ class InnerTags:
     close: str
     invoke_end: str
     parameter_end: str
+    followers: tuple[str, ...]
+    """What ends a value behind its closing tag."""
 
 
 class Inside:
@@ -71,11 +73,12 @@ class Inside:
             else:
                 gap = _GAP.match(text, hit.end())
                 assert gap is not None
-                if gap.end() == len(text):
+                rest = text[gap.end() :]
+                if rest.startswith(self._tags.followers):
+                    return gap.end()
+                if any(tag.startswith(rest) for tag in self._tags.followers):
                     self._at = hit.start()
                     return None
-                if text[gap.end()] == "<":
-                    return gap.end()
             self._at = hit.end()
             if self.constrained != before:
                 return None

@@ -1,5 +1,6 @@
 """What grammars are tried with: the formats that have one, and tools with schemas that are hard to keep."""
 
+import json
 from dataclasses import dataclass
 
 NS = "]<]minimax[>["
@@ -48,7 +49,66 @@ FORMATS = {
         ),
         "}<|tool_call_end|><|tool_calls_section_end|>",
     ),
+    "deepseek_v3": Format(
+        "deepseek_v3.jsonl",
+        (
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁call▁begin｜>",
+            "<｜tool▁sep｜>",
+            "<｜tool▁call▁end｜>",
+            "<｜tool▁calls▁end｜>",
+        ),
+        "}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
 }
+
+
+def _json(arguments):
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _tagged(head, parameter, tail):
+    """A writer of calls whose values, all strings, stand in tags."""
+    return lambda name, arguments: (
+        head.replace("NAME", name)
+        + "".join(parameter.replace("KEY", key).replace("VALUE", value) for key, value in arguments.items())
+        + tail
+    )
+
+
+WRITTEN = {
+    "minimax_m2": _tagged(
+        '<minimax:tool_call>\n<invoke name="NAME">\n',
+        '<parameter name="KEY">VALUE</parameter>\n',
+        "</invoke>\n</minimax:tool_call>",
+    ),
+    "minimax_m3": _tagged(
+        f'{NS}<tool_call>\n{NS}<invoke name="NAME">',
+        f"{NS}<KEY>VALUE{NS}</KEY>",
+        f"{NS}</invoke>\n{NS}</tool_call>",
+    ),
+    "qwen3_coder": _tagged(
+        "<tool_call>\n<function=NAME>\n", "<parameter=KEY>\nVALUE\n</parameter>\n", "</function>\n</tool_call>"
+    ),
+    "glm47": _tagged("<tool_call>NAME", "<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>", "</tool_call>"),
+    "deepseek_v4": _tagged(
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="NAME">\n',
+        '<｜DSML｜parameter name="KEY" string="true">VALUE</｜DSML｜parameter>\n',
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    ),
+    "hermes": lambda name, arguments: (
+        f'<tool_call>\n{{"name": "{name}", "arguments": {_json(arguments)}}}\n</tool_call>'
+    ),
+    "kimi_k2": lambda name, arguments: (
+        f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>"
+        f"{_json(arguments)}<|tool_call_end|><|tool_calls_section_end|>"
+    ),
+    "deepseek_v3": lambda name, arguments: (
+        f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{_json(arguments)}\n```"
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    ),
+}
+"""How each format writes a call."""
 VALUE_ENDS = ('"', "}", "]", "1", "true", "null")
 
 

@@ -6,15 +6,18 @@ from collections import Counter
 from pathlib import Path
 
 import jsonschema
+import mlx.core as mx
 import numpy as np
 import pytest
-from grammar_formats import FORMATS, MORE_TOOLS, TOOLS, VALUE_ENDS
+from grammar_formats import FORMATS, MORE_TOOLS, TOOLS, VALUE_ENDS, WRITTEN
 from tokenizers import AddedToken, Tokenizer
 
 import tool_parsers
 from vllm_mlx.chat.reply import fold
 from vllm_mlx.engine.grammar import Grammars
-from vllm_mlx.engine.protocol import ToolGrammar
+from vllm_mlx.engine.masks import as_mask
+from vllm_mlx.engine.protocol import Sampling, ToolGrammar
+from vllm_mlx.engine.sampling import Choice, Draw, Sampler
 
 CASES = Path(__file__).parent.parent / "cases"
 REQUESTS = int(os.environ.get("GRAMMAR_REQUESTS", "24"))
@@ -31,7 +34,7 @@ REASONS = {
     "one value for a list": "m3-056 m3-more-012 m3-more-014 m3-more-023 m3-more-029 m3-more-085 m3-more-096",
     "a list's elements under another name": "m3-049",
     "a parameter that is not declared or comes again": "m2-123 m2-126 m2-156 m2-more-026 m3-058 m3-more-001 m3-more-004"
-    " ki-007 ki-011 qc-006 qc-021 gl-002 gl-003"
+    " ki-007 ki-011 qc-006 qc-021 gl-002 gl-003 d3-006 d3-018"
     " m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
     "an end tag is missing": "m2-136 m2-more-012 m2-more-014 m2-more-015 m2-more-034 m2-more-035 m3-079 m3-080"
     " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057 q3-013 ki-010 qc-011 qc-012"
@@ -40,7 +43,7 @@ REASONS = {
     "an opening tag is missing": "m3-more-030 m3-more-031 m3-more-036",
     "a stray tag, or one that is none": "qc-025 m2-more-009 m2-more-011 m2-more-013 m2-more-016 m2-more-019 m2-more-118"
     " m3-more-044 m3-more-049 m3-more-050 m3-more-051 m3-more-052 m3-more-055 m3-more-076 m3-more-098",
-    "arguments in a string, or none at all": "q3-001 q3-002 ki-002 ki-008",
+    "arguments in a string, or none at all": "q3-001 q3-002 ki-002 ki-008 d3-008 d3-014 d3-016",
     "members of the call that nobody knows, or in another order": "q3-005 q3-006 q3-011 q3-020",
     "brackets too few or too many": "q3-007 q3-008",
     "two calls in one pair of tags": "q3-012",
@@ -55,9 +58,10 @@ REASONS = {
 class Words:
     """The built-in model's vocabulary with the tokens of a format, and what may come next in it."""
 
-    def __init__(self, demo: Path, folder: Path, format: str) -> None:
+    def __init__(self, demo: Path, folder: Path, format: str, *, special: bool = False) -> None:
         tokenizer = Tokenizer.from_file(str(demo / "tokenizer.json"))
-        tokenizer.add_tokens([AddedToken(text, normalized=False) for text in FORMATS[format].tokens])
+        add = tokenizer.add_special_tokens if special else tokenizer.add_tokens
+        add([AddedToken(text, normalized=False) for text in FORMATS[format].tokens])
         tokenizer.add_special_tokens([AddedToken("<end>", normalized=False)])
         tokenizer.save(str(folder / "tokenizer.json"))
         self.format = format
@@ -186,3 +190,47 @@ def test_a_named_tool_is_called_once(words):
         text, ended = drawn(words, words.constraint(TOOLS, required=True, names=["ns.edit-file"], single=True), seed)
         names = [call.name for call in words.calls(text, TOOLS).tool_calls]
         assert names == ["ns.edit-file"] * ended, text
+
+
+def test_a_call_between_control_tokens_is_followed(demo_folder, tmp_path):
+    words = Words(demo_folder, tmp_path, "kimi_k2", special=True)
+    case = next(cases_of("kimi_k2"))
+    constraint = words.constraint(case["tools"])
+    assert words.refused(constraint, case["text"]) is None
+    assert not constraint.free_calls
+
+
+CONTENT = (
+    "def main():\n\tif a < b && c > d:\n        return '</div>'\n\r\n"
+    '{"arguments": {"path": "x"}}}}\n'
+    '<function=write_file>\n<parameter=path>\nx\n</parameter>\n</function> and <parameter name="p">v</parameter>.\n'
+    '<invoke name="write_file">\n<parameter name="path">y</parameter>\n</invoke>\n'
+    "</parameter>, </invoke>, </function>. åäö 数据 \U0001f642\n<item><a>1</a></item> ]]> </think >\n"
+) * 12 + "no newline at the end, two blanks  "
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_grammar_changes_no_byte_of_a_long_text(words, own):
+    """At temperature 0, over the choices of a reply: a model that wants each of its tokens, and close behind others."""
+    if own and words.format in ("glm47", "deepseek_v4", "minimax_m3"):
+        pytest.skip("a call cannot quote the tokens of its own format there")
+    quoted = "".join(f"Write {token} as it is.\n" for token in FORMATS[words.format].tokens) if own else ""
+    content = CONTENT + quoted
+    text = WRITTEN[words.format]("write_file", {"path": "a/b.md", "content": content})
+    (call,) = words.calls(text, TOOLS).tool_calls
+    assert json.loads(call.arguments)["content"] == content
+    tokens = [*words.tokenizer.encode(text).ids, words.end]
+    draw = np.random.default_rng(0)
+    for required in (False, True):
+        constraint = words.constraint(TOOLS, required=required)
+        sampler = Sampler(words.size)
+        sampler.join(Choice(Sampling(temperature=0), 0, [], 0))
+        for position, token in enumerate(tokens):
+            logits = draw.normal(0, 1, words.size)
+            logits[token] = 9
+            bits = constraint.allowed(thinking=False)
+            mask = None if bits is None else as_mask(bits, words.size)
+            drawn = sampler.draw(mx.array(logits)[None], mx.array([0]), [Draw(position, mask=mask)])
+            assert drawn.tokens.item() == token, words.tokenizer.decode(tokens[:position], skip_special_tokens=False)
+            constraint.accept(token, thinking=False)
+        assert not constraint.free_calls

@@ -44,6 +44,7 @@ class Words:
         self.bytes = -(-vocab_size // 8)
         added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens", [])
         self.ids = {token["content"]: token["id"] for token in added if token["id"] < vocab_size}
+        self._texts = {id: text.encode() for text, id in self.ids.items()}
         self.markers = {token["id"]: token["content"] for token in added if not token["special"]}
         self.quotes = {id: text for id, text in self.markers.items() if not _UNQUOTABLE.search(text)}
         """Markers that a text may quote: some tokens are whole texts of their own."""
@@ -53,8 +54,7 @@ class Words:
         return f"<[{self.ids[marker]}]>" if marker in self.ids else literal(marker)
 
     def text(self, token: int) -> bytes:
-        marker = self.markers.get(token)
-        return marker.encode() if marker else bytes(self.tokenizer.decode_bytes([token]))
+        return self._texts.get(token) or bytes(self.tokenizer.decode_bytes([token]))
 
     def bits(self, matcher: LLMatcher | None) -> Bits:
         """What a matcher allows; without one, all but special tokens."""
