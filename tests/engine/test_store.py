@@ -65,6 +65,15 @@ def test_a_long_prompt_is_written_in_pieces(tmp_path):
     assert fetched(store_at(tmp_path), big(), [*tokens, 7]) == 5000
 
 
+def test_what_is_stored_is_not_written_again(tmp_path):
+    cache, store, tokens = big(), store_at(tmp_path), sequence(1, 900)
+    keep(cache, store, tokens)
+    before = [(file, file.stat().st_mtime_ns) for file in files(tmp_path)]
+    for known in (tokens, tokens[:-1], tokens[:500], [*tokens[:895], 3, 4, 5]):
+        keep(cache, store, known)
+    assert [(file, file.stat().st_mtime_ns) for file in files(tmp_path)] == before
+
+
 def test_branches_share_their_files(tmp_path):
     cache, store, system = big(), store_at(tmp_path), sequence(1, 640)
     left, right = system + sequence(2, 300), system + sequence(3, 300)

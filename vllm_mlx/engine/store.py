@@ -131,11 +131,11 @@ class KvStore(Tree[Stored]):
     def _start(self, tokens: list[int], cache: PrefixCache) -> bool:
         """Hands the next unwritten piece to the writer; False if there is none."""
         count, parent = self.match(tokens)
+        if len(tokens) - count < BLOCK:
+            return False
         if parent is not None and count < parent.end:
             # Files go on where one ends: what this one has of the tokens is written again.
             count, parent = parent.base, parent.parent
-        if len(tokens) - count < BLOCK:
-            return False
         found, run = cache.match(tokens)
         while run and run.base > count:
             run = run.parent
