@@ -102,7 +102,10 @@ class ServeConfig:
     )
     chat_template: str | None = setting(None, "File with a chat template instead of the model's own.", metavar="FILE")
     engine_stall_timeout: float = setting(
-        300.0, "Seconds without a step after which an engine that has work is restarted.", minimum=1, maximum=86_400
+        300.0,
+        "Seconds without a step after which an engine that has work, or loads the model again, is restarted.",
+        minimum=1,
+        maximum=86_400,
     )
     keep_alive_interval: float = setting(
         5.0, "Seconds of silence after which a stream sends a comment.", minimum=0.1, maximum=86_400
