@@ -363,3 +363,12 @@ async def test_without_include_there_are_no_log_probabilities(serving, scored, c
     async with serving(chat.encode(REPLIES["text"])) as client:
         response = (await client.post(URL, json=body(top_logprobs=0))).json()
     assert response["output"][-1]["content"][0]["logprobs"] == []
+
+
+async def test_what_cannot_be_included_is_logged_once(serving, caplog):
+    request = body(include=["reasoning.encrypted_content", "web_search_call.results"])
+    async with serving(REPLIES["text"]) as client:
+        for _ in range(2):
+            assert (await client.post(URL, json=request)).status_code == 200
+    assert caplog.text.count("web_search_call.results") == 1
+    assert "encrypted_content" not in caplog.text

@@ -16,7 +16,11 @@ from vllm_mlx.api.responses_in import items_of, messages_of
 from vllm_mlx.api.responses_out import ResponseStream, whole
 from vllm_mlx.api.schemas import INPUT_SCHEMA
 from vllm_mlx.api.service import Service
+from vllm_mlx.api.tools import note_not_included
 from vllm_mlx.chat.conversation import Conversation, Message
+
+INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
+"""What `include` can add here."""
 
 
 class WireReasoning(Wire):
@@ -46,7 +50,7 @@ class ResponsesRequest(WireRequest):
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
     stream: bool | None = None
     store: bool | None = None
-    include: list[str] | None = Field(None, description="reasoning.encrypted_content, message.output_text.logprobs.")
+    include: list[str] | None = Field(None, description=f"{', '.join(INCLUDED)}.")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="With message.output_text.logprobs.")
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -99,6 +103,8 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     """The request in internal terms. Raises `ApiError` for what cannot be served."""
     if wire.top_logprobs and not wire.wants_logprobs:
         raise invalid("top_logprobs needs message.output_text.logprobs in include", "top_logprobs")
+    for name in set(wire.include or ()) - {*INCLUDED}:
+        note_not_included(name)
     wire._items = items_of(wire.input, wire.previous_response_id, service.responses)
     if not wire._items:
         raise invalid("input: must not be empty", "input")

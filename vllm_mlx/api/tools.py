@@ -23,6 +23,12 @@ def note_left_out(kind: str) -> None:
     log.warning("what has the type %.100r is left out of the history", kind)
 
 
+@lru_cache(1024)
+def note_not_included(name: str) -> None:
+    """Logs, once a name, that there is nothing to add to a response under it."""
+    log.warning("include: there is nothing here of the name %.100r", name)
+
+
 def choice_of(wish: Any, parallel: bool | None, tools: Sequence[Tool], automatic: bool) -> ToolChoice:
     """A tool choice in the words of chat completions: null, none, auto, required, or an object that names a function.
 
