@@ -1,4 +1,4 @@
-.PHONY: demo test setup check docs lock fuzz clients agents clean
+.PHONY: demo test setup check docs lock fuzz grammars clients agents clean
 
 demo: ## serve the built-in model on 127.0.0.1:8000; more flags in ARGS
 	@scripts/setup
@@ -22,6 +22,9 @@ docs: setup ## write the generated tables of docs/ again
 fuzz: setup ## the property tests with big numbers, and five minutes of requests to every route
 	@VLLM_MLX_FUZZ=200000 scripts/test tests/properties
 	@VLLM_MLX_FUZZ_SECONDS=300 scripts/test -rP tests/api/test_fuzz.py
+
+grammars: setup ## calls drawn at random in every format: each is valid
+	@.venv/bin/python scripts/prove_grammars.py $(ARGS)
 
 lock: ## write the lock files again from pyproject.toml (needs uv)
 	@scripts/lock
