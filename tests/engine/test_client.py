@@ -5,6 +5,8 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -175,3 +177,17 @@ async def test_a_store_that_cannot_be_is_explained(model_folder, tmp_path):
     client = EngineClient(EngineConfig(str(model_folder("tiny")), kv_store=str(tmp_path / "file")))
     with pytest.raises(EngineError, match="--kv-store"):
         await client.start()
+
+
+def test_the_engine_process_loads_models_without_what_reads_text(model_folder):
+    """Importing transformers takes longer than everything else at the start."""
+    program = f"""
+import sys
+from vllm_mlx.config import EngineConfig
+from vllm_mlx.engine.worker import _leave_out_tokenizers
+_leave_out_tokenizers()
+from vllm_mlx.engine.loader import load
+assert load(EngineConfig({str(model_folder("tiny-m3"))!r})).info.vocab_size == 8192
+assert "transformers" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
