@@ -241,9 +241,8 @@ class JsonGrammar(CallGrammar):
             options.append(f"{key} {self._value(lark, child)} {self._separator(lark, name)}")
         if here.welcomes_others:
             declared = [pattern(write_string(name)[1:-1]) for plain in here.plains for name in properties_of(plain)]
-            key = r'"[^"\\]{0,64}"'
-            known = f'"({"|".join(declared)})"' if declared else '"[^"]{65}"'
-            other = lark.terminal(but(key, known))
+            key = r'"[^"\\\x00-\x1f]{0,64}"'
+            other = lark.terminal(but(key, f'"({"|".join(declared)})"')) if declared else f"/{key}/"
             value = self._value(lark, here.child(""))
             options.append(f"/{GAP}/ {other} /{GAP}:{GAP}/ {value} {self._separator(lark, '')}")
         return lark.rule(" | ".join(options))
