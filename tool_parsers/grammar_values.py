@@ -109,13 +109,11 @@ def values(
     style: Style = PLAIN,
     free: str = f"/{ANY_TEXT}/",
     end: str = "",
-    never: str = "",
 ) -> Iterator[str]:
     """What a raw value may be, as Lark, with what must stand behind it (`end`, a regular expression).
 
-    `plain` is one of the alternatives of `schema`; `free` stands for any text with the end; `never`, a regular
-    expression, is not found in strings that are held to a form. Where a string may be meant as well, a text is read as
-    the kind that is declared first, and white space around it counts.
+    `plain` is one of the alternatives of `schema`; `free` stands for any text with the end. Where a string may be
+    meant as well, a text is read as the kind that is declared first, and white space around it counts.
     """
     order = schema.types.kinds
     gap, around = style.around if "string" in order else GAP, style.around
@@ -126,7 +124,7 @@ def values(
         return
     for kind in kinds_of(plain, schema.root) or ("string",):
         if kind == "string":
-            yield free if is_free_text(plain) else _lexeme(lark, plain, around, around + end, never)
+            yield free if is_free_text(plain) else _lexeme(lark, plain, around, around + end)
         elif kind == "null":
             yield f"/{gap}({'|'.join(_words('null', style))}){gap}{end}/"
         elif kind in ("object", "array"):
@@ -155,17 +153,16 @@ def _json(lark: Lark, plain: Plain, kind: Kind, root: Any, end: str) -> str:
     return f"/{GAP}/ {inner} /{GAP}{end}/"
 
 
-def _lexeme(lark: Lark, plain: Plain, before: str, after: str, never: str) -> str:
+def _lexeme(lark: Lark, plain: Plain, before: str, after: str) -> str:
     """A string's text between two regular expressions."""
-    parts = []
-    if "pattern" in plain:
-        parts.append(f"/{plain['pattern'].removeprefix('^').removesuffix('$')}/")
-    if any(word in plain for word in LENGTHS):
-        parts.append(f"/(?s:.){{{plain.get('minLength', 0)},{plain.get('maxLength', '')}}}/")
-    if never:
-        parts.append(f"~/{ANY_TEXT}{never}{ANY_TEXT}/")
-    first, last = (f"/{text}/" if text else "" for text in (before, after))
-    return lark.terminal(f"{first} ({' & '.join(parts)}) {last}".strip())
+    length = f"(?s:.){{{plain.get('minLength', 0)},{plain.get('maxLength', '')}}}"
+    if "pattern" not in plain:
+        return f"/{before}{length}{after}/"
+    text = plain["pattern"].removeprefix("^").removesuffix("$")
+    if not any(word in plain for word in LENGTHS):
+        return f"/{before}{text}{after}/"
+    first, last = (f"/{part}/" if part else "" for part in (before, after))
+    return lark.terminal(f"{first} (/{text}/ & /{length}/) {last}".strip())
 
 
 def _words(text: str, style: Style) -> list[str]:

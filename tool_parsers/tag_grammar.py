@@ -181,13 +181,10 @@ class TagGrammar(BlockGrammar):
 
     def _held(self, lark: Lark, child: Node) -> list[str]:
         """What a value may be that is not any text, with its closing tag and the "<" behind it."""
-        close = pattern(self.syntax.parameter_end)
-        end = f"{close}[ \\t\\r\\n]*<"
+        end = f"{pattern(self.syntax.parameter_end)}[ \\t\\r\\n]*<"
         style = self.syntax.style
         found = [
-            text
-            for plain in child.plains
-            for text in values(lark, plain, child.schema, style=style, free="", end=end, never=close)
+            text for plain in child.plains for text in values(lark, plain, child.schema, style=style, free="", end=end)
         ]
         return [text for text in dict.fromkeys(found) if text]
 

@@ -9,7 +9,7 @@ import jsonschema
 import mlx.core as mx
 import numpy as np
 import pytest
-from grammar_formats import FORMATS, MORE_TOOLS, TOOLS, VALUE_ENDS, WRITTEN
+from grammar_formats import FORMATS, MORE_TOOLS, TOOLS, VALUE_ENDS, WRITTEN, function
 from tokenizers import AddedToken, Tokenizer
 
 import tool_parsers
@@ -234,3 +234,10 @@ def test_a_grammar_changes_no_byte_of_a_long_text(words, own):
             assert drawn.tokens.item() == token, words.tokenizer.decode(tokens[:position], skip_special_tokens=False)
             constraint.accept(token, thinking=False)
         assert not constraint.free_calls
+
+
+def test_a_long_text_under_a_bound_is_held_to_its_end(words):
+    tools = [function("save", {"text": {"type": "string", "minLength": 1, "maxLength": 524288}}, ["text"])]
+    constraint = words.constraint(tools)
+    assert words.refused(constraint, WRITTEN[words.format]("save", {"text": CONTENT})) is None
+    assert not constraint.free_calls
