@@ -40,7 +40,9 @@ class Metrics:
         self._queries = self._counter("prefix_cache_queries", "Prompt tokens looked for in the prefix cache.")
         self._hits = self._counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._restored = self._counter("reasoning_restored", "Thoughts put back that clients had left out.", "vllm_mlx")
-        self._free = self._counter("calls_unconstrained", "Calls that no grammar could hold.", "vllm_mlx")
+        self._free = self._counter(
+            "calls_unconstrained", "Calls that no grammar could hold, or not wholly.", "vllm_mlx"
+        )
         self._ends = Counter(
             "vllm:request_success",
             "Sequences that ended, by reason.",
