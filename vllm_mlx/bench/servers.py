@@ -51,14 +51,20 @@ class Server:
         while True:
             with contextlib.suppress(OSError, urllib.error.URLError):
                 with urllib.request.urlopen(f"{self.base_url}/models", timeout=2) as reply:
-                    models = json.load(reply)["data"]
-                self.model = models[0]["id"] if models else "default_model"
+                    self.model = self._first_model(reply.read())
                 return
             if self._process.poll() is not None:
                 raise BenchError(f"{self.name} ended at its start; see {self._log.name}")
             if time.perf_counter() - self.started > _START_TIMEOUT:
                 raise BenchError(f"{self.name} does not answer after {_START_TIMEOUT:.0f} s; see {self._log.name}")
             time.sleep(0.05)
+
+    def _first_model(self, reply: bytes) -> str:
+        try:
+            models = json.loads(reply)["data"]
+            return str(models[0]["id"]) if models else "default_model"
+        except (ValueError, LookupError, TypeError):
+            raise BenchError(f"{self.name} does not list its models at /v1/models; see {self._log.name}") from None
 
     def cpu(self) -> float:
         """CPU seconds of the process and its children until now."""
