@@ -139,7 +139,7 @@ def test_bias_bans_masks_and_forcing():
     first = drawn(sampler_of(*greedy), logits)
     assert drawn(sampler_of(*greedy), logits, banned=first)[0] not in first
     assert drawn(sampler_of(*greedy), logits, forced=17) == [17, 17]
-    assert drawn(sampler_of(*greedy), logits, mask=mx.arange(VOCAB) == 99) == [99, 99]
+    assert drawn(sampler_of(*greedy), logits, mask=mx.where(mx.arange(VOCAB) == 99, 0.0, -mx.inf)) == [99, 99]
     biased = sampler_of(Sampling(temperature=0, logit_bias={5: 100.0}), greedy[0])
     assert drawn(biased, logits) == [5, first[1]]
 

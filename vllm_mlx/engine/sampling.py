@@ -46,7 +46,7 @@ class Draw:
     forced: int | None = None
     banned: Sequence[int] = ()
     mask: mx.array | None = None
-    """Which ids may be drawn at all, (vocabulary,) of bool."""
+    """Added to the logits, (vocabulary,) of float32: 0 for an id that may be drawn at all, else -inf."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,7 +284,7 @@ def _restricted(logits: mx.array, draws: Sequence[Draw]) -> mx.array:
         logits = mx.array(logits)
         logits[rows, ids] = values.astype(logits.dtype)
     if any(draw.mask is not None for draw in draws):
-        everything = mx.ones(logits.shape[1], mx.bool_)
+        everything = mx.zeros(logits.shape[1])
         masks = mx.stack([everything if draw.mask is None else draw.mask for draw in draws])
-        logits = mx.where(masks, logits, -mx.inf)
+        logits = logits + masks.astype(logits.dtype)
     return logits
