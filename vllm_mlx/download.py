@@ -8,7 +8,10 @@ import fcntl
 import hashlib
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,11 +46,27 @@ def download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
         missing = [file for file in plan if file.will_download]
         _check_room(repo_id, sum(file.file_size or 0 for file in missing))
         _fetch_large(repo_id, [file for file in missing if (file.file_size or 0) >= LARGE])
-        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=patterns, tqdm_class=Quiet))
+        rest = partial(snapshot_download, repo_id, revision=revision, allow_patterns=patterns, tqdm_class=Quiet)
+        return Path(_persist(rest))
     except DryRunError as error:
         raise DownloadError(_reason(repo_id, revision, error.__cause__ or error)) from error
     except (HTTPError, OSError) as error:
         raise DownloadError(_reason(repo_id, revision, error)) from error
+
+
+def _persist(call: Callable[[], Any]) -> Any:
+    """Calls again when a connection breaks: after hours of weights, one that the hub has closed is in the pool."""
+    from httpx2 import ConnectError, TransportError
+
+    tries = TRIES
+    while True:
+        try:
+            return call()
+        except TransportError as error:
+            tries -= 1
+            if not tries or isinstance(error, ConnectError):
+                raise
+            time.sleep(1)
 
 
 def _reason(repo_id: str, revision: str | None, error: BaseException) -> str:
@@ -95,17 +114,17 @@ def _fetch(repo_id: str, file: Any, bar: Any, stop: threading.Event) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     url = hf_hub_url(repo_id, file.filename, revision=file.commit_hash)
-    etag = get_hf_file_metadata(url).etag
+    etag = _persist(partial(get_hf_file_metadata, url)).etag
     assert etag is not None
     blob = Path(HF_HUB_CACHE) / f"models--{repo_id.replace('/', '--')}" / "blobs" / etag
     blob.parent.mkdir(parents=True, exist_ok=True)
-    partial = blob.with_name(f"{etag}.partial")
-    with partial.open("ab") as out:
+    begun = blob.with_name(f"{etag}.partial")
+    with begun.open("ab") as out:
         fcntl.flock(out, fcntl.LOCK_EX)
         if not blob.exists():
             _continue(url, out, file.file_size, bar, stop)
-            _verify(file.filename, partial, etag)
-            partial.rename(blob)
+            _verify(file.filename, begun, etag)
+            begun.rename(blob)
 
 
 def _continue(url: str, out: IO[bytes], size: int, bar: Any, stop: threading.Event) -> None:
@@ -141,12 +160,12 @@ def _stream(url: str, out: IO[bytes], bar: Any, stop: threading.Event) -> None:
                 return
 
 
-def _verify(name: str, partial: Path, etag: str) -> None:
+def _verify(name: str, begun: Path, etag: str) -> None:
     """The etag of a large file on the hub is its SHA-256."""
     if len(etag) != hashlib.sha256().digest_size * 2:
         return
-    with partial.open("rb") as file:
+    with begun.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != etag:
-        partial.unlink()
+        begun.unlink()
         raise DownloadError(f"{name} arrived damaged; run the same command again")

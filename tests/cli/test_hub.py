@@ -86,6 +86,13 @@ def test_a_cut_connection_goes_on_at_its_byte(resolve: Resolver, hub: HubServer)
     assert "bytes=0-" not in ranges[1:]
 
 
+def test_a_connection_that_breaks_after_the_weights_is_opened_again(resolve: Resolver, hub: HubServer) -> None:
+    hub.breaks["config.json"] = 2
+    folder = folder_of(resolve("org/tiny"))
+    assert (folder / "config.json").exists()
+    assert hub.breaks["config.json"] == 0
+
+
 def test_a_download_that_failed_goes_on_in_the_next_run(resolve: Resolver, hub: HubServer) -> None:
     partial = Path(resolve.environ["HF_HOME"]) / "hub/models--org--tiny/blobs" / hashlib.sha256(WEIGHTS).hexdigest()
     partial.parent.mkdir(parents=True)
