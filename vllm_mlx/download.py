@@ -42,12 +42,12 @@ def download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
             super().__init__(*args, **{**options, "disable": True})  # type: ignore[no-untyped-call,unused-ignore]
 
     try:
-        plan = snapshot_download(repo_id, revision=revision, allow_patterns=patterns, tqdm_class=Quiet, dry_run=True)
+        fetch = partial(snapshot_download, repo_id, revision=revision, allow_patterns=patterns, tqdm_class=Quiet)
+        plan = _persist(partial(fetch, dry_run=True))
         missing = [file for file in plan if file.will_download]
         _check_room(repo_id, sum(file.file_size or 0 for file in missing))
         _fetch_large(repo_id, [file for file in missing if (file.file_size or 0) >= LARGE])
-        rest = partial(snapshot_download, repo_id, revision=revision, allow_patterns=patterns, tqdm_class=Quiet)
-        return Path(_persist(rest))
+        return Path(_persist(fetch))
     except DryRunError as error:
         raise DownloadError(_reason(repo_id, revision, error.__cause__ or error)) from error
     except (HTTPError, OSError) as error:
@@ -57,14 +57,16 @@ def download(repo_id: str, revision: str | None, patterns: list[str]) -> Path:
 def _persist(call: Callable[[], Any]) -> Any:
     """Calls again when a connection breaks: after hours of weights, one that the hub has closed is in the pool."""
     from httpx2 import ConnectError, TransportError
+    from huggingface_hub.errors import DryRunError
 
     tries = TRIES
     while True:
         try:
             return call()
-        except TransportError as error:
+        except (TransportError, DryRunError) as error:
+            cause = error.__cause__ if isinstance(error, DryRunError) else error
             tries -= 1
-            if not tries or isinstance(error, ConnectError):
+            if not tries or isinstance(cause, ConnectError) or not isinstance(cause, TransportError):
                 raise
             time.sleep(1)
 

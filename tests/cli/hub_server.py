@@ -17,7 +17,7 @@ class HubServer:
         self.requests: list[tuple[str, str, str | None]] = []
         """Method, path and Range header of each request."""
         self.cut_after: int | None = None
-        self.breaks: dict[str, int] = {}  # how often a file's request is not answered
+        self.breaks: list[tuple[str, str]] = []  # requests (method, file) that are not answered, each once
         """Breaks the connection after so many bytes of a weight file."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -68,8 +68,8 @@ class HubServer:
                 self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
             def _send_file(self, name: str, data: bytes) -> None:
-                if self.command == "GET" and hub.breaks.get(name):
-                    hub.breaks[name] -= 1
+                if (self.command, name) in hub.breaks:
+                    hub.breaks.remove((self.command, name))
                     self.connection.close()
                     self.close_connection = True
                     return

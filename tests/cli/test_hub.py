@@ -86,11 +86,16 @@ def test_a_cut_connection_goes_on_at_its_byte(resolve: Resolver, hub: HubServer)
     assert "bytes=0-" not in ranges[1:]
 
 
-def test_a_connection_that_breaks_after_the_weights_is_opened_again(resolve: Resolver, hub: HubServer) -> None:
-    hub.breaks["config.json"] = 2
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_connection_that_breaks_is_opened_again(
+    resolve: Resolver, hub: HubServer, method: str, times: int, name: str
+) -> None:
+    hub.breaks += [(method, name)] * times
     folder = folder_of(resolve("org/tiny"))
-    assert (folder / "config.json").exists()
-    assert hub.breaks["config.json"] == 0
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    assert hub.breaks == []
 
 
 def test_a_download_that_failed_goes_on_in_the_next_run(resolve: Resolver, hub: HubServer) -> None:
