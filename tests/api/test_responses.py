@@ -372,3 +372,11 @@ async def test_what_cannot_be_included_is_logged_once(serving, caplog):
             assert (await client.post(URL, json=request)).status_code == 200
     assert caplog.text.count("web_search_call.results") == 1
     assert "encrypted_content" not in caplog.text
+
+
+@pytest.mark.parametrize("role", [{}, [], 1, None, "judge"])
+async def test_a_role_that_is_none_is_told(serving, role):
+    async with serving("x") as client:
+        response = await client.post(URL, json=body(input=[{"role": role, "content": "Hi"}]))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "input[0].role"

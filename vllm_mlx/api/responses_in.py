@@ -113,7 +113,7 @@ class _Turns:
                 self.close()
             self._texts.append(text)
             return
-        if role not in _ROLES:
+        if not isinstance(role, str) or role not in _ROLES:
             raise invalid(f"{param}.role: must be user, assistant, system or developer", f"{param}.role")
         self.close()
         self.messages.append(Message(_ROLES[role], text))
