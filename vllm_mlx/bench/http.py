@@ -103,7 +103,8 @@ def _read(line: bytes, result: Stream) -> None:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
         content = delta.get("content") or ""
         calls = delta.get("tool_calls") or ()
-        if reasoning or content or calls:
+        # A reply of tokens that nobody sees (a lone end, half a character) counts from its finish.
+        if reasoning or content or calls or (choice.get("finish_reason") and not result.times):
             result.times.append(time.perf_counter())
         result.reasoning += reasoning
         result.content += content
