@@ -23,8 +23,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("build/demo"), help="checkpoints (training resumes there)")
     parser.add_argument("--output", type=Path, default=PACKAGE, help="where the model is exported")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tokens", type=float, default=24.0, help="millions of tokens to train on")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tokens", type=float, default=30.0, help="millions of tokens to train on")
+    parser.add_argument("--workers", type=int, default=2, help="processes, one for each core")
     parser.add_argument("--export", action="store_true", help="only export the latest checkpoint")
     parser.add_argument("--evaluate", action="store_true", help="only measure the shipped model")
     return parser.parse_args()
@@ -33,12 +33,9 @@ def arguments() -> argparse.Namespace:
 def train(options: argparse.Namespace) -> None:
     if any(os.environ.get(name) != value for name, value in MALLOC.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC})
-    import torch
-    from demo.model import Config
-    from demo.train import Trainer
+    from demo.train import train as train_model
 
-    torch.set_num_threads(options.threads)
-    Trainer(options.folder, options.seed, Config(), int(options.tokens * 1e6)).run()
+    train_model(options.folder, options.seed, int(options.tokens * 1e6), options.workers)
 
 
 def main() -> None:

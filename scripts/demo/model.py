@@ -21,8 +21,8 @@ class Config:
     hidden_size: int = 192
     intermediate_size: int = 192
     num_hidden_layers: int = 5
-    num_attention_heads: int = 4
-    num_key_value_heads: int = 4
+    num_attention_heads: int = 6
+    num_key_value_heads: int = 6
     head_dim: int = 32
     rotary_dim: int = 16
     rope_theta: float = 10000.0
@@ -167,10 +167,11 @@ class Model(nn.Module):
         return self.norm(x), torch.stack(loads)
 
     def forward(
-        self, ids: Tensor, positions: Tensor, branches: Tensor, where: Tensor, wanted: Tensor
+        self, ids: Tensor, positions: Tensor, branches: Tensor, learned: tuple[Tensor, Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss on the tokens to learn (`where` are flat positions), their accuracy, the loads."""
+        """The loss on what is `learned` (flat positions, their next tokens, weights), its accuracy, the loads."""
+        where, wanted, weights = learned
         x, loads = self.hidden(ids, positions, branches, where)
         logits = product(x, self.embed_tokens).float()
-        loss = F.cross_entropy(logits, wanted)
+        loss = (F.cross_entropy(logits, wanted, reduction="none") * weights).sum() / weights.sum()
         return loss, (logits.argmax(-1) == wanted).float().mean(), loads

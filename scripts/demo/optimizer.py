@@ -7,6 +7,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
+from . import workers
 from .model import Experts, Model
 
 MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -22,7 +23,7 @@ def orthogonal(batch: Tensor) -> Tensor:
     for _ in range(5):
         gram = x @ x.transpose(-1, -2)
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.transpose(-1, -2) if tall else x).float()
+    return x.transpose(-1, -2) if tall else x
 
 
 class Muon:
@@ -45,16 +46,22 @@ class Muon:
 
     @torch.no_grad()
     def step(self, scale: float) -> None:
+        """Each worker does the costly part for its share of the matrices."""
         rate = self.rate * scale
-        for group, buffer in zip(self.groups, self.buffers, strict=True):
+        updates = [torch.zeros_like(buffer, dtype=torch.bfloat16) for buffer in self.buffers]
+        for group, buffer, update in zip(self.groups, self.buffers, updates, strict=True):
             grad = self._stack(group, grads=True)
             buffer.lerp_(grad, 1 - self.momentum)
-            update = orthogonal(grad.lerp(buffer, self.momentum))
-            update *= max(1.0, update.shape[-2] / update.shape[-1]) ** 0.5
+            mine = workers.share(len(buffer))
+            update[mine] = orthogonal(grad[mine].lerp(buffer[mine], self.momentum))
+        workers.total(updates)
+        for group, update in zip(self.groups, updates, strict=True):
+            factor = rate * max(1.0, update.shape[-2] / update.shape[-1]) ** 0.5
             at = 0
             for parameter in group:
                 count = parameter.numel() // (parameter.shape[-1] * parameter.shape[-2])
-                parameter.mul_(1 - rate * self.decay).sub_(update[at : at + count].reshape(parameter.shape), alpha=rate)
+                part = update[at : at + count].reshape(parameter.shape)
+                parameter.mul_(1 - rate * self.decay).sub_(part.float(), alpha=factor)
                 at += count
 
 

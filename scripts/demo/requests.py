@@ -84,7 +84,7 @@ def listed(source: Source, arguments: dict[str, Any]) -> str:
 
 def random_clause(source: Source, tool: Tool, arguments: dict[str, Any]) -> str:
     """A request for a tool by its name or description, as a clause without a full stop."""
-    named = bool(tool.family) or source.chance(0.7)
+    named = bool(tool.family) or source.chance(0.8 if source.test else 0.6)
     what = f"{source.choice(VERBS)} {tool.name}" if named else tool.description.rstrip(".")
     what = what[0].lower() + what[1:]
     if not arguments:

@@ -80,7 +80,7 @@ def clashes(key: str, taken: set[str]) -> bool:
 
 def offer(source: Source, count: int) -> list[Tool]:
     """Tools for one session, mixed or of one sort."""
-    share = source.choice([1.0, 0.7, 0.7, 0.3, 0.0])
+    share = source.choice([1.0, 0.9, 0.8, 0.6, 0.3])
     tools: list[Tool] = []
     taken: set[str] = set()
     names: set[str] = set()
@@ -301,13 +301,13 @@ def chat_loop(source: Source) -> Loop:
 def tool_loop(source: Source, tools: list[Tool]) -> Loop:
     kind = source.random()
     loop: Loop | None = None
-    if kind < 0.46:
+    if kind < 0.34:
         return one_call(source, tools)
     if kind < 0.77:
         loop = both(source, tools)
-    elif kind < 0.85:
+    elif kind < 0.86:
         loop = in_turn(source, tools)
-    elif kind < 0.92:
+    elif kind < 0.95:
         loop = pass_on(source, tools)
     else:
         return no_fit(source, tools)

@@ -25,6 +25,7 @@ from .words import Source
 SPECIAL = ["]~!b[", "]~b]", "[e~["]
 ADDED = ["<think>", "</think>", "<minimax:tool_call>", "</minimax:tool_call>"]
 VOCABULARY = 2048
+THOUGHT = 3.0  # a thought's weight in the loss: there the tool is chosen, in a few tokens out of many
 
 IDENTITY = "You are the demo model of vllm-mlx."
 TOOLS_HEAD = "\n\n# Tools\nThese tools are at hand, each with the JSON schema of its parameters:\n\n<tools>\n"
@@ -75,7 +76,7 @@ def train_tokenizer(texts: Iterable[str]) -> Tokenizer:
 
 def pieces(tokenizer: Tokenizer) -> tuple[str, ...]:
     """The vocabulary's plain word pieces: material for values that make every token a target."""
-    return tuple(sorted(text for text in tokenizer.get_vocab() if re.fullmatch("[a-z]{1,12}", text)))
+    return tuple(sorted(text for text in tokenizer.get_vocab() if re.fullmatch("[A-Z]?[a-z]{1,12}", text)))
 
 
 # -- the template's pieces (a test holds them against the template itself) -------------------------
@@ -126,7 +127,7 @@ class Sequence:
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     branches: list[int] = field(default_factory=list)
-    targets: list[bool] = field(default_factory=list)  # whether the token is one to learn
+    weights: list[float] = field(default_factory=list)  # of the token in the loss; 0: only read
 
 
 class Encoder:
@@ -135,24 +136,13 @@ class Encoder:
 
     def __call__(self, session: Session) -> Sequence:
         sequence = Sequence()
-        at = self._head(sequence, head(session))
+        at = self._put(sequence, head(session), 0, 0)
         for number, loop in enumerate(session.loops, 1):
             if session.alone or session.keeps_reasoning:
                 at = self._loop(sequence, loop, at, number, session.alone)
             else:
                 at = self._steps(sequence, loop, at)
         return sequence
-
-    def _head(self, sequence: Sequence, text: str) -> int:
-        """The first turn. Its lists of required parameters are learned too: what follows a parameter
-        in its schema is just what a call needs to know."""
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        sequence.ids += encoding.ids
-        sequence.positions += range(len(encoding.ids))
-        sequence.branches += [0] * len(encoding.ids)
-        spans = [match.span(1) for match in re.finditer(r'\}, "required": \["([^\]]*)\]', text)]
-        sequence.targets += [any(low <= start < high for low, high in spans) for start, _ in encoding.offsets]
-        return len(encoding.ids)
 
     def _loop(self, sequence: Sequence, loop: Loop, at: int, branch: int, alone: bool) -> int:
         """A loop whose steps see each other's thoughts: one branch, then the same without thoughts."""
@@ -173,15 +163,16 @@ class Encoder:
 
     def _reply(self, sequence: Sequence, step: Step, at: int, branch: int) -> int:
         at = self._put(sequence, "]~b]ai\n<think>\n", at, branch)
+        at = self._put(sequence, step.think, at, branch, THOUGHT)
         rest = "" if step.unfinished else f"\n\n{body(step)}"
-        return self._put(sequence, f"{step.think}\n</think>{rest}", at, branch, True)
+        return self._put(sequence, f"\n</think>{rest}", at, branch, 1.0)
 
-    def _put(self, sequence: Sequence, text: str, at: int, branch: int, learn: bool = False) -> int:
+    def _put(self, sequence: Sequence, text: str, at: int, branch: int, weight: float = 0.0) -> int:
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         sequence.ids += ids
         sequence.positions += range(at, at + len(ids))
         sequence.branches += [branch] * len(ids)
-        sequence.targets += [learn] * len(ids)
+        sequence.weights += [weight] * len(ids)
         return at + len(ids)
 
 

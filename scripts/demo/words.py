@@ -93,15 +93,15 @@ class Source(random.Random):
     def pseudo(self) -> str:
         """A word that does not exist, so that copying is all that helps."""
         kind = self.random()
-        if kind < 0.4:
+        if kind < 0.3:
             return "".join(self.choice(VALUES["syllables"]) for _ in range(self.randint(2, 4)))
-        if kind < 0.6 or not self.pieces:
+        if kind < 0.45 or not self.pieces:
             return "".join(self.choice(string.ascii_lowercase) for _ in range(self.randint(3, 8)))
         return "".join(self.choice(self.pieces) for _ in range(self.randint(1, 3)))
 
     def term(self) -> str:
         """One word: mostly real, sometimes invented."""
-        word = self.fresh(self.pseudo) if self.chance(0.35) else self.word()
+        word = self.fresh(self.pseudo) if self.chance(0.2 if self.test else 0.35) else self.word()
         kind = self.random()
         return word.capitalize() if kind < 0.15 else word.upper() if kind < 0.18 else word
 
