@@ -68,6 +68,15 @@ def test_a_stream_is_read_into_text_calls_and_times():
     assert stream.done >= stream.times[-1]
 
 
+def test_a_reply_without_visible_text_counts_from_its_finish():
+    stream = Stream(0.0)
+    for delta, finish in (({"role": "assistant", "content": ""}, None), ({}, "length")):
+        choice = {"delta": delta, "finish_reason": finish}
+        _read(b"data: " + json.dumps({"choices": [choice]}).encode(), stream)
+    assert len(stream.times) == 1
+    assert stream.ttft > 0
+
+
 @pytest.mark.parametrize(
     ("ids", "prompt", "expected"),
     [
