@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from huggingface_hub import constants
 from vllm_mlx import demo
 from vllm_mlx.cli import _launch, main
 from vllm_mlx.cli._flags import ALIASES
-from vllm_mlx.config import ServeConfig
+from vllm_mlx.config import EngineConfig, ServeConfig
 
 Serve = Callable[..., tuple[Result, ServeConfig | None]]
 
@@ -141,6 +142,24 @@ def test_keys_come_from_flags_or_the_environment(serve: Serve, monkeypatch: pyte
     _, config = serve("demo", "--api-key", "a", "b")
     assert config is not None
     assert config.api_key == ("a", "b")
+
+
+def test_a_replay_has_only_the_engine_flags_that_it_applies() -> None:
+    command = main.get_command(click.Context(main), "replay")
+    assert command is not None
+    of_an_engine = {item.name for item in fields(EngineConfig) if "help" in item.metadata}
+    taken = {param.name for param in command.params} & of_an_engine
+    assert taken == {"max_num_seqs", "max_model_len", "max_waiting_seqs", "trust_remote_code"}
+
+
+def test_a_replay_prefills_nothing_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[ServeConfig] = []
+    monkeypatch.setattr(_launch, "run", lambda _app, config, *_: started.append(config))
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"output": "x"}')
+    result = CliRunner().invoke(main, ["replay", str(lines), "--port", "0"])
+    assert not result.exception, result.output
+    assert not started.pop().engine.prewarm
 
 
 NO_NUMBERS = ["", "many", "nan", "inf", "-1", "1" + "0" * 30]

@@ -1,5 +1,6 @@
 """`vllm-mlx replay`: recorded output behind the HTTP APIs, without a model."""
 
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -8,7 +9,9 @@ from vllm_mlx.cli._flags import FlagCommand, flags
 from vllm_mlx.cli._values import Text
 from vllm_mlx.config import EngineConfig, ServeConfig
 
-_NOT_OF_A_REPLAY = ("record", "enable_prefix_caching", "prefill_step_size", "seed")
+_OF_THE_ENGINE = ("max_num_seqs", "max_model_len", "max_waiting_seqs", "trust_remote_code")
+"""What a replay does of what an engine is told; a flag that does nothing is none."""
+_NOT_OF_A_REPLAY = ("record", *(item.name for item in fields(EngineConfig) if item.name not in _OF_THE_ENGINE))
 
 
 @click.command(cls=FlagCommand, short_help="Serve recorded output instead of a model.")
@@ -39,7 +42,8 @@ def command(file: str, model: str | None, **values: Any) -> None:
     except ReplayError as error:
         raise click.UsageError(str(error)) from error
     with listen(values["host"], values["port"], values["uds"]) as listener:
-        config = _model.serve_config(_model.find(model or hub.BUILT_IN, code=values["trust_remote_code"]), values)
+        found = _model.find(model or hub.BUILT_IN, code=values["trust_remote_code"])
+        config = _model.serve_config(found, {**values, "prewarm": False})
         chat = _model.load_chat(config)
         try:
             engine = replay_engine(lines, config, chat)
