@@ -113,6 +113,10 @@ def test_folders_that_cannot_be_served(tmp_path: Path) -> None:
     write(made / "config.json", {"text_config": {"max_position_embeddings": 77}})
     assert ChatModel.load(made).max_model_len == 77
     (made / "chat_template.jinja").unlink()
+    write(made / "chat_template.json", {})
+    with pytest.raises(ModelError, match=r"chat_template\.json does not have a chat template"):
+        ChatModel.load(made)
+    (made / "chat_template.json").unlink()
     with pytest.raises(ModelError, match="no chat template"):
         ChatModel.load(made)
     assert ChatModel.load(made, chat_template="{{ messages[0].content }}").render(talk(USER)).text == "Hi"

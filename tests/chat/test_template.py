@@ -147,5 +147,37 @@ def test_where_templates_are_found(tmp_path: Path) -> None:
         find_source(tmp_path, settings, str(tmp_path / "absent"))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        "7",
+        "{}",
+        '{"chat_template": 7}',
+        '{"chat_template": ["x"]}',
+        '{"chat_template": [{"name": "default"}]}',
+        '{"chat_template": [{"name": ["default"], "template": "t"}]}',
+        '{"chat_template": [{"name": "default", "template": 7}]}',
+    ],
+)
+def test_a_broken_template_file_is_an_error_that_names_it(tmp_path: Path, content: str) -> None:
+    (tmp_path / "chat_template.json").write_text(content)
+    with pytest.raises(TemplateError, match=r"chat_template\.json does not have a chat template as \{"):
+        find_source(tmp_path, {})
+
+
+def test_a_broken_template_in_the_tokenizers_settings(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match=r"tokenizer_config\.json does not have a chat template"):
+        find_source(tmp_path, {"chat_template": [{"name": "default"}]})
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "chat_template.json"])
+def test_a_template_file_that_is_no_text(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\xff")
+    with pytest.raises(TemplateError, match=f"{name} cannot be read: "):
+        find_source(tmp_path, {})
+
+
 def test_spelled_numbers_of_requests_become_numbers() -> None:
     assert [str(number(item)) for item in read_json("[1.00, -0, 1e400]")] == ["1.00", "-0", "1e400"]

@@ -117,10 +117,11 @@ class ChatModel:
             if source is None:
                 raise ModelError(f"{folder} has no chat template; give one with --chat-template FILE")
             template = ChatTemplate(source, special)
-            family = recognise(template, tool_parser=tool_call_parser, reasoning_parser=reasoning_parser)
             tokenizer = Tokenizer.load(folder, trust_remote_code=trust_remote_code)
         except (TemplateError, TokenizerError) as error:
             raise ModelError(str(error)) from error
+        try:
+            family = recognise(template, tool_parser=tool_call_parser, reasoning_parser=reasoning_parser)
         except KeyError as error:
             raise ModelError(str(error.args[0])) from error
         generation, config = _read(folder / "generation_config.json"), _read(folder / "config.json")

@@ -170,24 +170,52 @@ def find_source(folder: Path, settings: Mapping[str, Any], override: str | None 
     `settings` is the content of tokenizer_config.json. None: the folder has no template.
 
     Raises:
-        TemplateError: `override` is neither a text file nor Jinja.
+        TemplateError: a file cannot be read or has no template in it, or `override` is neither a file nor Jinja.
     """
     if override is not None:
-        if "{" in override:
-            return override
-        path = Path(override).expanduser()
-        if not path.is_file():
-            raise TemplateError(f"--chat-template: {override} is no file")
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TemplateError(f"--chat-template: {override} cannot be read: {error}") from error
+        return override if "{" in override else _given(override)
     if (path := folder / "chat_template.jinja").is_file():
-        return path.read_text(encoding="utf-8")
-    found = settings.get("chat_template")
+        return _text(path)
     if (path := folder / "chat_template.json").is_file():
-        found = json.loads(path.read_text(encoding="utf-8"))["chat_template"]
+        text = _text(path)
+        try:
+            found = json.loads(text)["chat_template"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _no_template(path) from error
+        return _chosen(found, path)
+    return _chosen(settings.get("chat_template"), folder / "tokenizer_config.json")
+
+
+def _given(file: str) -> str:
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise TemplateError(f"--chat-template: {file} is no file")
+    try:
+        return _text(path)
+    except TemplateError as error:
+        raise TemplateError(f"--chat-template: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"{path} cannot be read: {error}") from error
+
+
+def _chosen(found: Any, path: Path) -> str | None:
+    """The template of a JSON file; of several with names, the one for tools."""
     if isinstance(found, list):
-        named = {item["name"]: item["template"] for item in found}
+        try:
+            named = {item["name"]: item["template"] for item in found}
+        except (KeyError, TypeError) as error:
+            raise _no_template(path) from error
         found = named.get("tool_use") or named.get("default")
-    return found if isinstance(found, str) else None
+    if found is None or isinstance(found, str):
+        return found
+    raise _no_template(path)
+
+
+def _no_template(path: Path) -> TemplateError:
+    shape = '{"chat_template": ...}, the source or a list of {"name": ..., "template": ...}'
+    return TemplateError(f"{path} does not have a chat template as {shape}")
