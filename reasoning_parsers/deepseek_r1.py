@@ -13,9 +13,7 @@ class DeepseekR1(ReasoningParser):
 
     opener: ClassVar[str] = "<think>"
     closer: ClassVar[str] = "</think>"
-    calls: ClassVar[str] = "｜DSML｜"
-    """What only the templates of later models write."""
 
     @classmethod
     def speaks(cls, template: str) -> bool:
-        return cls.closer in template and "<｜Assistant｜>" in template and cls.calls not in template
+        return cls.closer in template and "<｜Assistant｜>" in template

@@ -1,4 +1,7 @@
-"""DeepSeek V3.1, V3.2 and V4: `<think>…</think>…` without layout; the prompt ends with one of the tags."""
+"""DeepSeek V3.1, V3.2 and V4: `<think>…</think>…` without layout; the prompt ends with one of the tags.
+
+Their templates are told from those of R1 and V3 by the calls alone, so the tool parsers name it.
+"""
 
 from reasoning_parsers.deepseek_r1 import DeepseekR1
 
@@ -8,4 +11,4 @@ class DeepseekV4(DeepseekR1):
 
     @classmethod
     def speaks(cls, template: str) -> bool:
-        return cls.closer in template and cls.calls in template
+        return False

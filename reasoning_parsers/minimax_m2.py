@@ -16,7 +16,7 @@ class MinimaxM2(ReasoningParser):
 
     @classmethod
     def speaks(cls, template: str) -> bool:
-        return "<minimax:tool_call>" in template and cls.closer in template and "<mm:think>" not in template
+        return cls.closer in template and "]~b]ai" in template and "<mm:think>" not in template
 
 
 class MinimaxAppendThink(MinimaxM2):

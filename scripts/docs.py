@@ -15,7 +15,7 @@ from vllm_mlx.api.protocols import CODECS
 from vllm_mlx.api.requests import WireRequest
 from vllm_mlx.api.tokenize import DetokenizeRequest, TokenizeRequest
 from vllm_mlx.cli import main
-from vllm_mlx.cli._cases import FAMILIES
+from vllm_mlx.cli._cases import FAMILIES, parsers_of
 from vllm_mlx.cli._flags import ALIASES
 
 NOTE = "<!-- Written by `make docs` from the code: change the code. -->"
@@ -68,14 +68,19 @@ def parsers_page() -> str:
     )
     for title, registry in (("Tool call parsers", tool_parsers), ("Reasoning parsers", reasoning_parsers)):
         parts += [f"## {title}", table(("Name", "Other names", "Format"), _parser_rows(registry))]
-    families = [(f"`{family}`", *(f"`{name}`" for name in names)) for family, names in FAMILIES.items()]
-    parts += ["## Families of case files", table(("Family", "Tool call parser", "Reasoning parser"), families)]
+    families = [*FAMILIES, *tool_parsers.names()]
+    rows = [(f"`{family}`", *(f"`{name}`" for name in parsers_of(family))) for family in families]
+    parts += ["## Families of case files", "The family of a case is a tool call parser, by any name, or another pair."]
+    parts.append(table(("Family", "Tool call parser", "Reasoning parser"), rows))
     return "\n\n".join(parts)
 
 
 def _parser_rows(registry: ModuleType) -> Iterable[tuple[str, str, str]]:
     for name in registry.names():
-        summary = (sys.modules[registry.get(name).__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
+        cls = registry.get(name)
+        # A module tells of the parser that it is named after; another one in it tells of itself.
+        told = sys.modules[cls.__module__] if cls.__module__.endswith(f".{name}") else cls
+        summary = (told.__doc__ or "").split("\n\n")[0].replace("\n", " ")
         yield f"`{name}`", ", ".join(f"`{alias}`" for alias in registry.aliases(name)), summary
 
 

@@ -14,16 +14,19 @@ PLAYS_WRITTEN_REPLIES = ("agents", "clients", "reports")
 """Tests of clients: they have replies of a model as data, as tests/ does."""
 
 
-def markup() -> set[str]:
-    """What begins a tag in some format."""
+def markup_of_calls() -> set[str]:
+    """What begins a tag in some format of calls."""
     found: set[str] = set()
     for name in tool_parsers.names():
         cls = tool_parsers.get(name)
         tags = getattr(cls, "tags", None)
         found |= {*cls.markers, *cls.hidden, *(tags.all if tags else ())}
-    for name in reasoning_parsers.names():
-        found |= set(reasoning_parsers.get(name).markers())
     return found
+
+
+def markup() -> set[str]:
+    """What begins a tag in some format."""
+    return markup_of_calls().union(*(reasoning_parsers.get(name).markers() for name in reasoning_parsers.names()))
 
 
 def sources() -> Iterator[Path]:
@@ -51,3 +54,10 @@ def test_no_markup_stands_outside_the_parsers() -> None:
         text = path.read_text(encoding="utf-8")
         found = {marker for marker in markup() | turns if marker in text}
         assert not found - (turns if path == TURNS else set()), path
+
+
+def test_no_markup_of_calls_stands_in_the_reasoning_parsers() -> None:
+    thoughts = {marker for name in reasoning_parsers.names() for marker in reasoning_parsers.get(name).markers()}
+    for path in (ROOT / "reasoning_parsers").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not {marker for marker in markup_of_calls() - thoughts if marker in text}, path

@@ -14,9 +14,8 @@ _REGISTRY.add("qwen3_coder", "qwen3_coder", "Qwen3Coder", "qwen3_xml", "qwen35")
 _REGISTRY.add("glm47", "glm47", "Glm47", "glm45")
 _REGISTRY.add("kimi_k2", "kimi_k2", "KimiK2", "kimi_k25")
 _REGISTRY.add("deepseek_v3", "deepseek_v3", "DeepseekV3")
-_REGISTRY.add("deepseek_v31", "deepseek_v3", "DeepseekV3")
-_REGISTRY.add("deepseek_v4", "deepseek_v4", "DeepseekV4")
-_REGISTRY.add("deepseek_v32", "deepseek_v4", "DeepseekV4")
+_REGISTRY.add("deepseek_v31", "deepseek_v3", "DeepseekV31")
+_REGISTRY.add("deepseek_v4", "deepseek_v4", "DeepseekV4", "deepseek_v32")
 _REGISTRY.add("minimax_m3", "minimax_m3", "MinimaxM3")
 
 detect = _REGISTRY.detect

@@ -22,6 +22,8 @@ from tool_parsers.json_grammar import JsonGrammar, JsonSyntax
 from tool_parsers.scan import Markers
 
 _FENCE = "```"
+_FENCED = f"{_FENCE}json"
+"""What the templates of V3 and R1 write around arguments."""
 _LANGUAGE = re.compile(r"[A-Za-z]*")
 
 
@@ -45,7 +47,7 @@ class DeepseekV3Grammar(JsonGrammar):
 
 
 class DeepseekV3(SectionParser):
-    """The format of DeepSeek V3, R1 and V3.1 (see the module)."""
+    """The format of DeepSeek V3 and R1, and what V3.1 makes of it (see the module)."""
 
     section: ClassVar[str] = "<｜tool▁calls▁begin｜>"
     section_end: ClassVar[str] = "<｜tool▁calls▁end｜>"
@@ -61,7 +63,7 @@ class DeepseekV3(SectionParser):
 
     @classmethod
     def speaks(cls, template: str) -> bool:
-        return cls.call in template
+        return cls.call in template and _FENCED in template
 
     @classmethod
     def grammar(cls, tools: Sequence[ToolSchema], calls: Calls, spell: Spell) -> CallGrammar:
@@ -97,3 +99,13 @@ class DeepseekV3(SectionParser):
             yield
         assert language is not None
         source.take(len(language[0]))
+
+
+class DeepseekV31(DeepseekV3):
+    """DeepSeek V3.1: the same machine, for templates without the fence; their prompts say whether to think."""
+
+    reasoning: ClassVar[str | None] = "deepseek_v4"
+
+    @classmethod
+    def speaks(cls, template: str) -> bool:
+        return cls.call in template and _FENCED not in template

@@ -5,6 +5,7 @@ import pytest
 import reasoning_parsers
 import tool_parsers
 from tests.chat.folders import OWN, TOKENS, real_template
+from vllm_mlx.chat.family import detect
 
 PAIRS = {
     "MiniMax-M2": ("minimax_m2", "minimax_m2"),
@@ -27,10 +28,6 @@ FILES = {
     "glm47": ("glm47", "glm45"),
     "kimi_k2": ("kimi_k2", "kimi_k2"),
 }
-
-
-def detect(template: str) -> tuple[str | None, str | None]:
-    return tool_parsers.detect(template), reasoning_parsers.detect(template)
 
 
 def test_every_known_model_has_its_pair() -> None:
@@ -57,9 +54,16 @@ def test_our_templates(name: str) -> None:
         ('<tool_call>\n{"arguments": {}, "name": "n"}\n</tool_call> <|im_start|></think>', ("hermes", "qwen3")),
         ("<tool_call>\n<function=f>\n<parameter=p>\n", ("qwen3_coder", None)),
         (
-            "<｜Assistant｜>…</think> <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function",
+            "<｜Assistant｜>…</think> <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>n\n```json",
             ("deepseek_v3", "deepseek_r1"),
         ),
+        (
+            "<｜Assistant｜></think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>n<｜tool▁sep｜>",
+            ("deepseek_v31", "deepseek_v4"),
+        ),
+        ("<｜Assistant｜></think>, no tools", (None, "deepseek_r1")),
+        ("]~b]ai\n<think></think>, no tools", (None, "minimax_m2")),
+        ("<tool_call>\n<function=f>\n<parameter=p>\n<mm:think>", ("qwen3_coder", "minimax_m3")),
         ("<｜Assistant｜></think>\n\n<｜DSML｜function_calls>", ("deepseek_v4", "deepseek_v4")),
         ("<|observation|> <tool_call>n<arg_key>k</arg_key><arg_value>", ("glm47", None)),
         ("<|im_start|>assistant, no tools", (None, None)),
@@ -73,7 +77,7 @@ def test_excerpts(template: str, pair: tuple[str | None, str | None]) -> None:
 @pytest.mark.parametrize(
     ("alias", "name"),
     [("qwen", "hermes"), ("qwen3", "hermes"), ("qwen3_xml", "qwen3_coder"), ("qwen35", "qwen3_coder"),
-     ("glm45", "glm47"), ("kimi-k25", "kimi_k2"), ("Kimi_K2", "kimi_k2")],
+     ("glm45", "glm47"), ("kimi-k25", "kimi_k2"), ("Kimi_K2", "kimi_k2"), ("deepseek-v32", "deepseek_v4")],
 )  # fmt: skip
 def test_aliases(alias: str, name: str) -> None:
     assert tool_parsers.resolve(alias) == name

@@ -20,8 +20,6 @@ _TURNS = (MINIMAX_TURN,)
 # What the values of a template's `thinking_mode` are called, on and off.
 _MODES = (("enabled", "disabled"), ("thinking", "chat"))
 _EFFORTS_OFF = ("none", "minimal")
-_MODES_ON = ("enabled", "thinking")
-_MODES_OFF = ("disabled", "chat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +43,30 @@ def recognise(template: ChatTemplate, *, tool_parser: str = "auto", reasoning_pa
     Raises:
         KeyError: an unknown parser name; the message lists what is available.
     """
+    calls, thoughts = detect(template.source)
     return Family(
-        tool_parser=_choose(tool_parsers, tool_parser, template.source),
-        reasoning_parser=_choose(reasoning_parsers, reasoning_parser, template.source),
+        tool_parser=_choose(tool_parsers, tool_parser, calls),
+        reasoning_parser=_choose(reasoning_parsers, reasoning_parser, thoughts),
         turn=next((turn for turn in _TURNS if turn.end and turn.end in template.source), TurnTokens()),
         late_system=_keeps_late_system(template),
     )
 
 
-def _choose(registry: Any, name: str, template: str) -> str | None:
+def detect(source: str) -> tuple[str | None, str | None]:
+    """The tool parser and the reasoning parser that read what a template (Jinja source) writes.
+
+    A format of calls names the thoughts that go with it; where the template does not write those, or no calls, the
+    reasoning parsers are asked.
+    """
+    tool = tool_parsers.detect(source)
+    own = tool_parsers.get(tool).reasoning if tool else None
+    if own is None or reasoning_parsers.get(own).closer not in source:
+        own = reasoning_parsers.detect(source)
+    return tool, own
+
+
+def _choose(registry: Any, name: str, found: str | None) -> str | None:
     if name == "auto":
-        found: str | None = registry.detect(template)
         return found
     if name == "none":
         return None
@@ -105,10 +116,9 @@ def _wish(kwargs: Mapping[str, Any]) -> bool | None:
     thinking = kwargs.get("thinking")
     if mode is None and isinstance(thinking, Mapping):
         mode = thinking.get("type")
-    if mode in _MODES_ON:
-        return True
-    if mode in _MODES_OFF:
-        return False
+    for on, off in _MODES:
+        if mode in (on, off):
+            return bool(mode == on)
     for name in ("enable_thinking", "thinking"):
         if isinstance(kwargs.get(name), bool):
             return bool(kwargs[name])

@@ -13,20 +13,8 @@ from vllm_mlx.chat.family import MINIMAX_TURN
 from vllm_mlx.chat.output import OutputParser, parser_classes
 from vllm_mlx.chat.reply import Reply, fold
 
-FAMILIES = {
-    "minimax_m2": ("minimax_m2", "minimax_m2"),
-    "minimax_append_think": ("minimax_m2", "minimax_append_think"),
-    "minimax_m3": ("minimax_m3", "minimax_m3"),
-    "qwen3": ("hermes", "qwen3"),
-    "qwen3_coder": ("qwen3_coder", "qwen3"),
-    "glm47": ("glm47", "glm45"),
-    "kimi_k25": ("kimi_k2", "kimi_k2"),
-    "deepseek_v3": ("deepseek_v3", "deepseek_r1"),
-    "deepseek_v31": ("deepseek_v31", "deepseek_v4"),
-    "deepseek_v32": ("deepseek_v32", "deepseek_v4"),
-    "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
-}
-"""The tool parser and the reasoning parser of a case's family, where they do not follow from its name."""
+FAMILIES = {"minimax_append_think": ("minimax_m2", "minimax_append_think")}
+"""The parsers of a case's family, where it is not named after a tool parser."""
 
 THINKING_OPEN = ("minimax_m2", "minimax_append_think", "deepseek_r1")
 """Reasoning parsers whose templates always leave a thought open."""
@@ -89,7 +77,7 @@ def read_cases(file: Path) -> Iterator[Case]:
 
 
 def parsers_of(family: str) -> tuple[str, str | None]:
-    """The parsers of a family: those listed, or the tool parser of that name with its templates' reasoning parser.
+    """The parsers of a family: the tool parser of that name with its templates' reasoning parser, or those listed.
 
     Raises:
         ValueError: there is neither.
@@ -99,7 +87,7 @@ def parsers_of(family: str) -> tuple[str, str | None]:
     try:
         return tool_parsers.resolve(family), tool_parsers.get(family).reasoning
     except KeyError as error:
-        raise ValueError(f"no family {family!r}; there are: {', '.join(FAMILIES)}, and tool parsers") from error
+        raise ValueError(f"no family {family!r}: {error.args[0]}; or {', '.join(FAMILIES)}") from error
 
 
 def _case(line: dict[str, Any]) -> Case:
