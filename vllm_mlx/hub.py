@@ -1,15 +1,19 @@
-"""Where a model is: from what the user typed to a folder on this disk. Owns the Hugging Face cache and downloads."""
+"""Where a model is: from what the user typed to a folder on this disk, by way of the Hugging Face cache or hub."""
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 BUILT_IN = "demo"
-NEEDED = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.tiktoken", "*.txt")
+WEIGHTS = "*.safetensors"
+TEXTS = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
+"""All of a model but its weights."""
+NEEDED = (*TEXTS, WEIGHTS)
 CODE = "*.py"
 """Fetched as well when the model's own code may run."""
 
@@ -41,13 +45,53 @@ def resolve(spec: str, *, revision: str | None = None, code: bool = False) -> Mo
     """
     if spec == BUILT_IN:
         return built_in()
-    folder = Path(spec)
-    if spec.startswith(("~", "/", "./", "../")) or spec in (".", "..") or folder.exists():
+    if _is_path(spec):
         return _local(spec)
     if not _REPO_ID.fullmatch(spec):
         raise ModelNotFoundError(f"no model {spec!r}: no such folder, and not a repository id.\n{_available(spec)}")
     path = _cached(spec, revision, code) or _download(spec, revision, code)
     return Model(path, spec)
+
+
+def is_local(spec: str) -> bool:
+    """Whether a model is no repository of the hub: the built-in one, a path, or nothing."""
+    return spec == BUILT_IN or _is_path(spec) or not _REPO_ID.fullmatch(spec)
+
+
+def described(spec: str, *, revision: str | None = None, patterns: Sequence[str] = TEXTS) -> Path:
+    """The folder of a model that need not have its weights; of a repository, only files of `patterns` are fetched.
+
+    Raises:
+        ModelNotFoundError: with what is available, or why it cannot be looked up.
+    """
+    if is_local(spec):
+        return resolve(spec).path
+    folder = Path(_look_up(spec, revision=revision, allow_patterns=[*patterns]))
+    if not (folder / "config.json").is_file():
+        raise ModelNotFoundError(f"{spec} has no config.json: it is not a model")
+    return folder
+
+
+def weight_bytes(spec: str, *, revision: str | None = None) -> int | None:
+    """The bytes of a repository's weights, where only the hub knows them. Raises `ModelNotFoundError`."""
+    if is_local(spec):
+        return None
+    files = _look_up(spec, revision=revision, allow_patterns=[WEIGHTS], dry_run=True)
+    return sum(file.file_size or 0 for file in files) or None
+
+
+def _is_path(spec: str) -> bool:
+    return spec.startswith(("~", "/", ".")) or Path(spec).exists()
+
+
+def _look_up(spec: str, **options: Any) -> Any:
+    from httpx2 import HTTPError
+    from huggingface_hub import snapshot_download
+
+    try:
+        return snapshot_download(spec, **options)
+    except (HTTPError, OSError, ValueError) as error:
+        raise ModelNotFoundError(f"{spec} cannot be looked up: {error.__cause__ or error}") from error
 
 
 def built_in() -> Model:

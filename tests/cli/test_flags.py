@@ -10,6 +10,7 @@ from huggingface_hub import constants
 
 from vllm_mlx import demo
 from vllm_mlx.cli import _launch, main
+from vllm_mlx.cli._banner import warning
 from vllm_mlx.cli._flags import ALIASES
 from vllm_mlx.config import EngineConfig, ServeConfig
 
@@ -160,6 +161,14 @@ def test_a_replay_prefills_nothing_ahead(monkeypatch: pytest.MonkeyPatch, tmp_pa
     result = CliRunner().invoke(main, ["replay", str(lines), "--port", "0"])
     assert not result.exception, result.output
     assert not started.pop().engine.prewarm
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"),
+    [("127.0.0.1", False), ("::1", False), ("localhost", False), ("vllm.localhost", False), ("0.0.0.0", True)],
+)
+def test_a_server_for_all_is_warned_of(host: str, warned: bool) -> None:
+    assert (warning(ServeConfig(EngineConfig("model"), host=host)) is not None) is warned
 
 
 NO_NUMBERS = ["", "many", "nan", "inf", "-1", "1" + "0" * 30]

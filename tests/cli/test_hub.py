@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hub_server import HubServer
 
+from vllm_mlx.hub import is_local
+
 WEIGHTS = hashlib.shake_128(b"weights").digest(3_000_000)
 TINY = {
     "config.json": b'{"model_type": "minimax"}',
@@ -173,3 +175,11 @@ def test_a_bare_name_lists_what_is_there(resolve: Resolver, hub: HubServer) -> N
     assert done.returncode == 1
     assert "Did you mean demo?" in done.stderr
     assert hub.requests == []
+
+
+@pytest.mark.parametrize("spec", ["demo", "~/m", "/m", "./m", "../m", ".", "..", ".hidden/m", "m", "a/b/c", "org/here"])
+def test_what_is_no_repository(spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "here").mkdir(parents=True)
+    assert is_local(spec)
+    assert not is_local("org/elsewhere")

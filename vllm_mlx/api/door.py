@@ -56,12 +56,13 @@ def known_hosts(config: ServeConfig) -> frozenset[str] | None:
     was made to point here could read its answers otherwise.
     """
     allowed = config.allowed_hosts
-    if config.uds or "*" in allowed or (not allowed and not _is_loopback(config.host)):
+    if config.uds or "*" in allowed or (not allowed and not is_loopback(config.host)):
         return None
     return frozenset(name.lower().strip("[]") for name in ("localhost", config.host, *allowed))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's own, for itself alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -157,7 +158,7 @@ class HostCheck:
             return await self._app(scope, receive, send)
         given = Headers(scope=scope).get("host", "")
         host = re.sub(r":\d*$", "", given).lower().strip("[]")
-        if not host or host in self._hosts or _is_loopback(host):
+        if not host or host in self._hosts or is_loopback(host):
             return await self._app(scope, receive, send)
         error = ApiError(
             403,

@@ -1,10 +1,10 @@
 """What a server says of itself when it is ready, and the warning of one that is open to all."""
 
-import ipaddress
 import json
 import shlex
 
 from vllm_mlx import __version__
+from vllm_mlx.api.door import is_loopback
 from vllm_mlx.chat.model import ChatModel
 from vllm_mlx.config import ServeConfig
 from vllm_mlx.engine.protocol import EngineInfo
@@ -47,13 +47,6 @@ def _curl(config: ServeConfig, base: str) -> str:
 
 def warning(config: ServeConfig) -> str | None:
     """What to say of a server that anyone on the network may use."""
-    if config.uds or config.api_key or _is_loopback(config.host):
+    if config.uds or config.api_key or is_loopback(config.host):
         return None
     return f"WARNING: {config.host} lets everyone who can reach this machine use the model: there is no --api-key."
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

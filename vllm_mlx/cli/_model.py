@@ -37,12 +37,10 @@ def check_parsers(values: Mapping[str, Any]) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')}: {error.args[0]}; or auto, or none") from error
 
 
-def is_local(spec: str, revision: str | None) -> bool:
-    """Whether a model is no repository of the hub. Raises `click.UsageError`: then it has no revisions."""
-    local = spec == hub.BUILT_IN or spec.startswith(("~", "/", ".")) or "/" not in spec or Path(spec).exists()
-    if local and revision is not None:
+def check_revision(spec: str, revision: str | None) -> None:
+    """Refuses a revision of what has none. Raises `click.UsageError`."""
+    if revision is not None and hub.is_local(spec):
         raise click.UsageError(f"--revision {revision}: {spec} is no repository on the hub")
-    return local
 
 
 def _check_tls(certificate: str | None, key: str | None) -> None:
@@ -84,7 +82,7 @@ def find(spec: str | None, *, revision: str | None = None, code: bool = False) -
     try:
         if spec is None:
             return _default()
-        is_local(spec, revision)
+        check_revision(spec, revision)
         return hub.resolve(spec, revision=revision, code=code)
     except hub.ModelNotFoundError as error:
         raise click.UsageError(str(error)) from error

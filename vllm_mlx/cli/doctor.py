@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from vllm_mlx.chat.checks import Check
 
 _STYLE = {"pass": "green", "warn": "yellow", "fail": "red", "info": "blue"}
-# All of a model but its weights.
-_FILES = ["*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt"]
 
 
 @click.command(short_help="Check a model's template and tokenizer, and this machine.")
@@ -75,18 +73,10 @@ def _json(found: list["Check"], model: str | None, ok: bool) -> str:
 def _folder(spec: str, revision: str | None, code: bool) -> Path:
     """The model's folder; of a repository, everything but the weights."""
     from vllm_mlx import hub
-    from vllm_mlx.cli._model import is_local
+    from vllm_mlx.cli._model import check_revision
 
+    check_revision(spec, revision)
     try:
-        if is_local(spec, revision):
-            return hub.resolve(spec).path
+        return hub.described(spec, revision=revision, patterns=[*hub.TEXTS, hub.CODE] if code else hub.TEXTS)
     except hub.ModelNotFoundError as error:
         raise click.ClickException(str(error)) from error
-    from httpx2 import HTTPError
-    from huggingface_hub import snapshot_download
-
-    try:
-        patterns = [*_FILES, hub.CODE] if code else _FILES
-        return Path(snapshot_download(spec, revision=revision, allow_patterns=patterns))
-    except (HTTPError, OSError, ValueError) as error:
-        raise click.ClickException(f"{spec} cannot be looked up: {error.__cause__ or error}") from error

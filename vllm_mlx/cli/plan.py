@@ -1,7 +1,5 @@
 """`vllm-mlx plan`: what fits, before anything is downloaded."""
 
-from pathlib import Path
-
 import click
 
 from vllm_mlx.cli._values import Float, Int
@@ -34,13 +32,14 @@ def command(
     Exits with 1 if it does not fit.
     """
     from vllm_mlx import hub
+    from vllm_mlx.cli._model import check_revision
     from vllm_mlx.engine import memory
 
+    check_revision(model, revision)
     try:
-        folder, weights = _described(model, revision)
         plan = memory.plan(
-            folder,
-            weights=weights,
+            hub.described(model, revision=revision, patterns=["config.json", "*.index.json"]),
+            weights=hub.weight_bytes(model, revision=revision),
             device=memory.mac(memory_gb) if memory_gb else None,
             utilization=gpu_memory_utilization,
             sequences=max_num_seqs,
@@ -51,24 +50,3 @@ def command(
     click.echo("\n".join(plan.lines()))
     if not plan.fits:
         raise SystemExit(1)
-
-
-def _described(spec: str, revision: str | None) -> tuple[Path, int | None]:
-    """A folder with the model's config, and the bytes of its weights where only the hub knows them."""
-    from vllm_mlx import hub
-    from vllm_mlx.cli._model import is_local
-
-    if is_local(spec, revision):
-        return hub.resolve(spec).path, None
-    from httpx2 import HTTPError
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import DryRunError
-
-    try:
-        files = snapshot_download(spec, revision=revision, allow_patterns=["*.safetensors"], dry_run=True)
-        folder = snapshot_download(spec, revision=revision, allow_patterns=["config.json", "*.index.json"])
-    except (HTTPError, OSError, DryRunError) as error:
-        raise hub.ModelNotFoundError(f"{spec} cannot be looked up: {error.__cause__ or error}") from error
-    if not (Path(folder) / "config.json").is_file():
-        raise hub.ModelNotFoundError(f"{spec} has no config.json: it is not a model")
-    return Path(folder), sum(file.file_size or 0 for file in files) or None
