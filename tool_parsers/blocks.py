@@ -1,5 +1,6 @@
 """What the formats share whose blocks of calls are opened and closed by tokens of their own."""
 
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from typing import ClassVar
 
@@ -71,9 +72,9 @@ class BlockParser(ToolParser):
             else:
                 yield from self._structure(marker)
 
+    @abstractmethod
     def _structure(self, marker: str) -> Grammar:
         """Reads what begins with a marker in plain text."""
-        raise NotImplementedError
 
     def _block(self, opener: str) -> Grammar:
         self._source.take(len(opener))
@@ -81,9 +82,9 @@ class BlockParser(ToolParser):
         yield from self._block_body()
         self._end_block()
 
+    @abstractmethod
     def _block_body(self) -> Grammar:
         """Everything up to the block's end, and past it."""
-        raise NotImplementedError
 
     def _end_block(self) -> None:
         self._events.append(BlockEnd())

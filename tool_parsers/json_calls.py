@@ -5,6 +5,7 @@ object that came as a JSON string is taken out of it.
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 
@@ -100,9 +101,9 @@ class SectionParser(JsonParser):
     arguments: ClassVar[str]
     call_end: ClassVar[str]
 
+    @abstractmethod
     def _named(self, header: str) -> Generator[None, None, tuple[str, str | None]]:
         """The name and the id that a header gives; "" is no name."""
-        raise NotImplementedError
 
     def _structure(self, marker: str) -> Grammar:
         if marker == self.section:

@@ -1,5 +1,6 @@
 """What the formats share that wrap raw values in tags: blocks of invokes, invokes of parameters, by any spelling."""
 
+from abc import abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -58,9 +59,9 @@ class TaggedParser(BlockParser):
     undeclared_as_text: ClassVar[bool] = True
     """A value without a schema is its text; else its natural JSON value."""
 
+    @abstractmethod
     def _read_head(self, source: Source, tag: str) -> HeadOr:
         """The opening tag that begins with `tag` at the place of reading; "cut": the text ended in it; None: none."""
-        raise NotImplementedError
 
     def _resolve(self, marker: str) -> Generator[None, None, str]:
         """The tag that begins with a marker."""
