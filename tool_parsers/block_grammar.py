@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from tool_parsers.arguments import coerce
 from tool_parsers.grammar import CallGrammar, Calls, Spell, anything
+from tool_parsers.grammar_nodes import Node
 from tool_parsers.lark import Lark, literal
 
 _KEPT = 256
@@ -142,9 +143,20 @@ class BlockGrammar(CallGrammar):
     def _closing(self) -> str:
         """The block's end."""
 
-    @abstractmethod
     def _heads(self, lark: Lark) -> str:
-        """The opening tags of the tools, and how each must go on."""
+        """The opening tags of the tools, and how each must go on: those that go on alike in one."""
+        groups: dict[str, list[str]] = {}
+        for name in self.calls.names:
+            groups.setdefault(self._follows(self.arguments(name)), []).append(name)
+        return lark.rule(" | ".join(f"{self._head(names)} {follows}" for follows, names in groups.items()))
+
+    @abstractmethod
+    def _head(self, names: Sequence[str]) -> str:
+        """The opening tag of one of several tools."""
+
+    @abstractmethod
+    def _follows(self, here: Node) -> str:
+        """The tags that may come behind an opening tag."""
 
     @abstractmethod
     def _between(self, lark: Lark) -> str:

@@ -110,12 +110,8 @@ class DsmlGrammar(BlockGrammar):
     def _closing(self) -> str:
         return f"/{GAP}<\\// {self.spell(TOKEN)} /{_BLOCK}>/ {ANY}"
 
-    def _heads(self, lark: Lark) -> str:
-        groups: dict[str, list[str]] = {}
-        for name in self.calls.names:
-            groups.setdefault(self._follows(self.arguments(name)), []).append(name)
-        heads = [(f'invoke name="{one_of(names)}">', follows) for follows, names in groups.items()]
-        return lark.rule(" | ".join(f"/{GAP}</ {self.spell(TOKEN)} /{head}/ {follows}" for head, follows in heads))
+    def _head(self, names: Sequence[str]) -> str:
+        return f'/{GAP}</ {self.spell(TOKEN)} /invoke name="{one_of(names)}">/'
 
     def _inside(self, lark: Lark) -> str:
         found = self._values(lark, self._arguments.child(self._key), string=self._string)

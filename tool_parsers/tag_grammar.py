@@ -113,14 +113,10 @@ class TagGrammar(BlockGrammar):
     def _closing(self) -> str:
         return f"/{GAP}/ {self.spell(self.syntax.close)} {ANY}"
 
-    def _heads(self, lark: Lark) -> str:
-        groups: dict[str, list[str]] = {}
-        for name in self.calls.names:
-            groups.setdefault(self._first(self.arguments(name)), []).append(name)
-        heads = [(self.syntax.invoke.replace("%s", self._names(names)), first) for first, names in groups.items()]
-        return lark.rule(" | ".join(f"/{GAP}{head}/ {first}" for head, first in heads))
+    def _head(self, names: Sequence[str]) -> str:
+        return f"/{GAP}{self.syntax.invoke.replace('%s', self._names(names))}/"
 
-    def _first(self, here: Node) -> str:
+    def _follows(self, here: Node) -> str:
         options = []
         if here.free or here.welcomes_others or any(True for _ in here.children()):
             options.append(literal(self.syntax.parameter_start.removeprefix("<")))
