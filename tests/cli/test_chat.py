@@ -14,11 +14,16 @@ def chat(*args: str, text: str) -> Result:
 
 
 @pytest.fixture
-def server(start: Callable[..., Running], tmp_path: Path) -> Running:
-    replies = ["a thought\n</think>\n\nFirst answer.", "another\n</think>\n\nSecond answer."]
+def replies(tmp_path: Path) -> str:
+    texts = ["a thought\n</think>\n\nFirst answer.", "another\n</think>\n\nSecond answer."]
     lines = tmp_path / "replies.jsonl"
-    lines.write_text("".join(json.dumps({"output": reply}) + "\n" for reply in replies))
-    return start("replay", str(lines), "--port", "0", "--api-key", "secret")
+    lines.write_text("".join(json.dumps({"output": text}) + "\n" for text in texts))
+    return str(lines)
+
+
+@pytest.fixture
+def server(start: Callable[..., Running], replies: str) -> Running:
+    return start("replay", replies, "--port", "0", "--api-key", "secret")
 
 
 def test_two_turns(server: Running) -> None:
@@ -26,6 +31,13 @@ def test_two_turns(server: Running) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout == "a thought\nFirst answer.\nanother\nSecond answer.\n"
     assert "demo at " in result.stderr
+
+
+@pytest.mark.parametrize("field", ["reasoning", "both"])
+def test_thoughts_by_another_name(start: Callable[..., Running], replies: str, field: str) -> None:
+    server = start("replay", replies, "--port", "0", "--reasoning-field", field)
+    result = chat("--url", server.url, text="One?\n")
+    assert result.stdout == "a thought\nFirst answer.\n"
 
 
 def test_an_empty_line_ends(server: Running) -> None:

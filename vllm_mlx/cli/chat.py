@@ -55,7 +55,8 @@ def _answer(server: "_Server", model: str, messages: list[dict[str, str]]) -> di
     parts: dict[str, list[str]] = {"reasoning_content": [], "content": []}
     try:
         for delta in server.stream({"model": model, "messages": messages}):
-            for name, text in ((name, delta.get(name)) for name in parts):
+            thought = delta.get("reasoning_content") or delta.get("reasoning")
+            for name, text in (("reasoning_content", thought), ("content", delta.get("content"))):
                 if text:
                     if name == "content" and not parts[name] and parts["reasoning_content"]:
                         click.echo()
