@@ -43,7 +43,7 @@ async def test_no_key_no_entry(serving, headers):
             assert response.headers["www-authenticate"] == "Bearer"
         messages = await client.post("/v1/messages", json={}, headers=headers)
         assert messages.json()["error"]["type"] == "authentication_error"
-        for path in ("/health", "/version", "/metrics"):
+        for path in ("/health", "/ping", "/version", "/metrics"):
             assert (await client.get(path)).status_code == 200
 
 

@@ -28,7 +28,9 @@ async def test_models_fit_both_sdks(serving, prefix):
 async def test_version_and_health(serving):
     async with serving("x") as client:
         assert set((await client.get("/version")).json()) == {"version"}
-        assert (await client.get("/health")).json() == {"status": "ready"}
+        for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
+            response = await client.request(method, path)
+            assert (response.status_code, response.json()) == (200, {"status": "ready"})
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("GET", "/v1/chat/completions", 405),

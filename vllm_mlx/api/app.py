@@ -102,6 +102,8 @@ def _add_response_routes(app: FastAPI, service: Service) -> None:
 
 def _add_state_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health")
+    @app.get("/ping", include_in_schema=False)
+    @app.post("/ping", include_in_schema=False)
     async def health() -> Response:
         """200 while the engine takes requests, else 503; the state is in the body."""
         state = service.engine.health
