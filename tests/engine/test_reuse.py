@@ -21,7 +21,7 @@ def llama() -> LoadedModel:
         model_type="llama", hidden_size=64, num_hidden_layers=2, intermediate_size=64, num_attention_heads=4,
         num_key_value_heads=2, rms_norm_eps=1e-5, vocab_size=3000, head_dim=16,
     )  # fmt: skip
-    return LoadedModel(module.Model(args), {}, EngineInfo(8192, 3000, "cpu", 0), 1024, 1 << 30)
+    return LoadedModel(module.Model(args), EngineInfo(8192, 3000, "cpu", 0), 1024, 1 << 30)
 
 
 def mamba() -> LoadedModel:
@@ -31,7 +31,7 @@ def mamba() -> LoadedModel:
         model_type="mamba", vocab_size=3000, hidden_size=32, intermediate_size=64, state_size=8, num_hidden_layers=2,
         conv_kernel=4, use_bias=False, use_conv_bias=True, time_step_rank=2,
     )  # fmt: skip
-    return LoadedModel(module.Model(args), {}, EngineInfo(8192, 3000, "cpu", 0), 1024, 1 << 30)
+    return LoadedModel(module.Model(args), EngineInfo(8192, 3000, "cpu", 0), 1024, 1 << 30)
 
 
 @pytest.fixture(scope="session")

@@ -26,11 +26,6 @@ class Trip:
     """The conversation with that message in it."""
 
     @property
-    def extends(self) -> bool:
-        """The history begins with the prompt, in ids too: they can stay in the cache."""
-        return self.history.ids[: len(self.prompt.ids)] == self.prompt.ids
-
-    @property
     def problem(self) -> str | None:
         """What was lost of the text, in words for the user; None: nothing."""
         if not self.history.text.startswith(self.prompt.text):

@@ -30,7 +30,6 @@ class LoadedModel:
     """A model in memory."""
 
     model: Any
-    config: dict[str, Any]
     info: EngineInfo
     kv_per_token: int
     """Bytes."""
@@ -69,7 +68,7 @@ def load(config: EngineConfig) -> LoadedModel:
         kv_tokens=plan.tokens,
         plan=plan.lines(),
     )
-    return LoadedModel(model, described, info, _kv_per_token(model, described), plan.kv_bytes, _identity(folder))
+    return LoadedModel(model, info, _kv_per_token(model, described), plan.kv_bytes, _identity(folder))
 
 
 def _set_limits(plan: memory.Plan) -> None:

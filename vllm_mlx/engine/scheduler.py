@@ -189,10 +189,6 @@ class Scheduler:
         """The running sequence that gives way first."""
         return max(self.running, key=lambda s: (s.submit.priority, s.arrival))
 
-    @property
-    def decoding(self) -> list[Sequence]:
-        return [s for s in self.running if s.launchable]
-
     def forwarded(self, sequences: Iterable[Sequence]) -> None:
         """A step that takes each one's last token is on its way."""
         for sequence in sequences:
