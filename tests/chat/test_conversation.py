@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_mlx.chat.conversation import Message, ToolCall, normalise
+from vllm_mlx.chat.conversation import Message, ToolCall, is_own_call_id, new_call_id, normalise
 
 THOUGHT = ("<think>", "</think>")
 USER = Message("user", "U")
@@ -74,3 +74,14 @@ def test_each_turn_has_its_own_order() -> None:
     second = Message("assistant", tool_calls=(ToolCall("b", "g", "{}"), ToolCall("a", "f", "{}")))
     one, two = result("1", "a"), result("2", "b")
     assert norm(CALLS, two, one, second, one, two) == [CALLS, one, two, second, two, one]
+
+
+@pytest.mark.parametrize("prefix", ["call_", "toolu_"])
+def test_ids_that_are_made_here_are_known_again(prefix: str) -> None:
+    assert is_own_call_id(new_call_id(prefix))
+    assert new_call_id(prefix) != new_call_id(prefix)
+
+
+@pytest.mark.parametrize("id", ["", "call_0", "functions.f:0", "call_" + "0" * 23, "call_" + "0" * 25])
+def test_ids_of_others(id: str) -> None:
+    assert not is_own_call_id(id)

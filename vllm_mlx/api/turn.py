@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from vllm_mlx.api.errors import ApiError, of_engine, server_error
 from vllm_mlx.api.generation import Batch, Finished, GenerationRequest, Token, Usage
 from vllm_mlx.api.loops import TOKENS, repeats
 from vllm_mlx.api.record import Take
+from vllm_mlx.chat.conversation import new_call_id
 from vllm_mlx.chat.decoder import TurnDecoder
 from vllm_mlx.chat.model import Prompt
 from vllm_mlx.chat.reply import Reply, fold
@@ -249,8 +249,3 @@ class Turn:
                 "the model's reply ended inside a tool call, which must not run", "incomplete_tool_call"
             )
         return server_error("the model made no tool call although tool_choice asks for one", "tool_call_missing")
-
-
-def new_call_id(prefix: str) -> str:
-    """An id that no other call has, in any request or any run of the server."""
-    return prefix + secrets.token_hex(12)

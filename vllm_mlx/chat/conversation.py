@@ -1,8 +1,12 @@
 """The conversation that every protocol decodes to, in one spelling: equal meaning gives equal values."""
 
+import re
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+_OWN_ID = re.compile(r"(?:call|toolu)_[0-9a-f]{24}")
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -14,6 +18,16 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+
+
+def new_call_id(prefix: str) -> str:
+    """An id that no other call has, in any request or any run of the server; `prefix` is `call_` or `toolu_`."""
+    return prefix + secrets.token_hex(12)
+
+
+def is_own_call_id(id: str) -> bool:
+    """Whether an id was made here. Some formats bring their own, which begin anew in every conversation."""
+    return _OWN_ID.fullmatch(id) is not None
 
 
 @dataclass(frozen=True, slots=True)

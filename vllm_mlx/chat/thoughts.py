@@ -4,16 +4,12 @@ A reply is known again by the ids of its calls, which no other call has, or else
 before it. Instructions count for nothing there: clients put the time of day into them.
 """
 
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from vllm_mlx.chat.conversation import Conversation, Message
+from vllm_mlx.chat.conversation import Conversation, Message, is_own_call_id
 from vllm_mlx.chat.transcript import History
-
-_OWN_ID = re.compile(r"(?:call|toolu)_[0-9a-f]{24}")
-"""Ids that were made here. Some formats bring their own, which begin anew in every conversation."""
 
 
 class Thoughts:
@@ -72,5 +68,5 @@ def _follow(chain: History, message: Message) -> None:
 
 
 def _keys(message: Message, chain: History) -> Iterator[str | bytes]:
-    yield from (call.id for call in message.tool_calls if _OWN_ID.fullmatch(call.id))
+    yield from (call.id for call in message.tool_calls if is_own_call_id(call.id))
     yield chain.key(message)
