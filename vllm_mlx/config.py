@@ -1,6 +1,7 @@
 """Every setting of a server, once, frozen. The CLI makes its flags from it; nothing reads flags after that.
 
-Field names are vLLM's flag names with underscores. A field made with `setting` is a flag; the type is its annotation.
+Field names are vLLM's flag names with underscores, where vLLM has the flag. A field made with `setting` is a flag; the
+type is its annotation.
 """
 
 from dataclasses import dataclass, field

@@ -75,6 +75,12 @@ def test_aliases(serve: Serve, args: list[str], expected: bool) -> None:
     assert config.engine.enable_prefix_caching is expected
 
 
+def test_flags_of_vllm_that_have_another_name_here(serve: Serve) -> None:
+    result, config = serve("demo", "--max-num-batched-tokens", "512", "--uvicorn-log-level=warning")
+    assert config is not None, result.output
+    assert (config.engine.prefill_step_size, config.log_level) == (512, "warning")
+
+
 def test_every_alias_means_a_flag() -> None:
     flags = CliRunner().invoke(main, ["serve", "--no-such-flag"]).output.split()
     for alias, meant in ALIASES.items():

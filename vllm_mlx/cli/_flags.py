@@ -16,6 +16,8 @@ ALIASES = {
     "--no-enable-prefix-cache": "--no-enable-prefix-caching",
     "--disable-prefix-cache": "--no-enable-prefix-caching",
     "--context-length": "--max-model-len",
+    "--max-num-batched-tokens": "--prefill-step-size",
+    "--uvicorn-log-level": "--log-level",
 }
 """Other spellings that users paste, and the flag that each means. Underscores for hyphens are taken everywhere."""
 

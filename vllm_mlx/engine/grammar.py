@@ -63,7 +63,11 @@ class Constraints:
         return id in self._here
 
     def mask(self, id: str, *, thinking: bool, banned: Iterable[int] = ()) -> mx.array | None:
-        """Which ids may be drawn, (vocabulary,) of bool; None: any. `banned` ones only if there are no others."""
+        """What is added to the logits: (vocabulary,) of float32, 0 for the ids that may be drawn and -inf for others.
+
+        None: nothing is masked, since any id may be drawn or the grammar allows none. `banned` ids may be drawn only
+        if there are no others.
+        """
         constraint = self._here.get(id)
         bits = constraint.allowed(thinking=thinking) if constraint else None
         if bits is None or not bits.any():

@@ -1,8 +1,10 @@
-"""What crosses between the API process and the engine process: tokens and numbers, no text.
+"""What crosses between the API process and the engine process: tokens and numbers, and of text only grammars.
 
-Frames on the socket are a 4-byte big-endian length and one msgpack-encoded message. Requests go to
-the engine (`Submit`, `Finish`, `Cancel`); the engine answers with `Ready` once, then one `Step` a
-step for all sequences, `Progress` while a prompt is prefilled, and `Failed` for a sequence that ends wrong.
+A grammar's tools and forms are text (`ToolGrammar`, `Structured`); no prompt and no reply is, but for what a replay
+plays. Frames on the socket are a 4-byte big-endian length and one msgpack-encoded message. The engine is sent its
+settings, an `EngineConfig`, and answers with `Ready` or `Fatal`, once. Then requests go to it (`Submit`, `Finish`,
+`Cancel`; `Prewarm`, `Inspect`), and it answers with one `Step` a step for all sequences, `Progress` while a prompt is
+prefilled, `Failed` for a sequence that ends wrong, and a `CacheReport` for each `Inspect`.
 """
 
 import struct
