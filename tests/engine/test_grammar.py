@@ -57,7 +57,6 @@ SCHEMA = {
 
 def test_json_fits_its_schema(answers):
     found = answers(json_answer(SCHEMA))
-    print(found)
     whole = [text for text, end in found if end == "stop"]
     assert whole
     for text in whole:
@@ -121,13 +120,16 @@ def forced(chat, run, function, count=3):
 
 
 def test_the_model_thinks_first_and_then_must_call(chat, demo_run):
+    whole = 0
     for reply, deltas in forced(chat, demo_run(), ECHO):
         assert not any(delta.free_calls for delta in deltas)
         if deltas[-1].finish == "stop":
+            whole += 1
             (call,) = reply.tool_calls
             assert call.name == "echo"
             jsonschema.validate(json.loads(call.arguments), ECHO["parameters"])
             assert reply.content is None
+    assert whole
 
 
 @pytest.mark.parametrize("open", [False, True])

@@ -175,7 +175,6 @@ def check(words, tools, seed, count=400, **fields):
 
 def test_random_calls_are_valid(words):
     found = sum((check(words, TOOLS, seed) for seed in range(REQUESTS)), Counter())
-    print(words.format, found)
     assert found["whole"]
     assert found["calls"] > REQUESTS / 4
 
