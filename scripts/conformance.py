@@ -3,22 +3,21 @@
     scripts/conformance.py --peer mlx-lm=PYTHON --peer vllm-mlx=PYTHON --peer rapid-mlx=PYTHON
 
 PYTHON is the interpreter of an environment that has the project. A project that is not given keeps the results that
-the page has of it, for the cases that have not changed. `--check`: whether our own columns are current, without peers.
+the page has of it, for the cases that have not changed. `--check`: whether our own columns, and the tables that follow
+from the page, are current, without peers.
 """
 
 import argparse
-import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matrix import page
 from matrix.cells import Result, Row, expected, ours, read_rows, run_peer, status
 
 ROOT = Path(__file__).parents[1]
-OWN = ROOT / "tests" / "cases"
-DATA = Path(os.environ.get("VLLM_MLX_TEST_DATA", ROOT.parent / "shared")) / "cases"
+CASES = ROOT / "tests" / "cases"
 MARKDOWN = ROOT / "docs" / "conformance.md"
 HTML = ROOT / "docs" / "conformance.html"
 
@@ -53,21 +52,25 @@ def main() -> None:
     arguments = _arguments()
     if arguments.check:
         sys.exit(_stale())
-    rows = read_rows((OWN, DATA))
-    engines: list[Result] = [{"name": US, "version": "", "results": {row.key: list(ours(row)) for row in rows}}]
-    known = {engine["name"]: engine for engine in page.read(HTML)["engines"]}
-    given = dict(peer.split("=", 1) for peer in arguments.peer)
-    for name in PEERS:
-        before = known.get(name, {"name": name, "version": None, "results": {}})
-        if name in given:
-            version, results = run_peer(name, given[name], rows)
-            before = {"name": name, "version": version, "results": results}
-        engines.append(before)
-    engines += [{"name": name, "version": None, "results": {}} for name in ABSENT]
+    rows = read_rows((CASES,))
+    engines = _engines(rows, page.read(HTML), dict(peer.split("=", 1) for peer in arguments.peer))
     cells = _cells(rows, engines)
     HTML.write_text(page.write(rows, engines, cells), encoding="utf-8")
     MARKDOWN.write_text(_markdown(rows, engines, cells), encoding="utf-8")
     print(_table(rows, engines, cells))
+
+
+def _engines(rows: Sequence[Row], recorded: Result, peers: Mapping[str, str]) -> list[Result]:
+    """Ours and others' results: of `peers` (name to interpreter) made anew, of the others as they were recorded."""
+    engines: list[Result] = [{"name": US, "version": "", "results": {row.key: list(ours(row)) for row in rows}}]
+    known = {engine["name"]: engine for engine in recorded["engines"]}
+    for name in PEERS:
+        before = known.get(name, {"name": name, "version": None, "results": {}})
+        if name in peers:
+            version, results = run_peer(name, peers[name], rows)
+            before = {"name": name, "version": version, "results": results}
+        engines.append(before)
+    return [*engines, *({"name": name, "version": None, "results": {}} for name in ABSENT)]
 
 
 def _arguments() -> argparse.Namespace:
@@ -82,16 +85,20 @@ def _arguments() -> argparse.Namespace:
 
 
 def _stale() -> str | None:
-    """Why the pages are not current, for the project's own cases; None: they are."""
+    """Why the pages are not current; None: they are, but for what peers would give now."""
     recorded = page.read(HTML)
-    results: Result = next((engine["results"] for engine in recorded["engines"] if engine["name"] == US), {})
+    before: Result = next((engine["results"] for engine in recorded["engines"] if engine["name"] == US), {})
     wanted = {(case["id"], case["key"]): case["want"] for case in recorded["cases"]}
-    rows = read_rows((OWN,))
+    rows = read_rows((CASES,))
+    engines = _engines(rows, recorded, {})
+    results: Result = engines[0]["results"]
     for row in rows:
-        if wanted.get((row.case.id, row.key)) != expected(row) or results.get(row.key) != list(ours(row)):
+        if wanted.get((row.case.id, row.key)) != expected(row) or before.get(row.key) != results[row.key]:
             return f"docs/conformance.html is not current at case {row.case.id}; run scripts/conformance.py"
-    if gone := wanted.keys() - {(row.case.id, row.key) for row in read_rows((OWN, DATA))}:
+    if gone := wanted.keys() - {(row.case.id, row.key) for row in rows}:
         return f"docs/conformance.html has a case that is gone, {min(gone)[0]}; run scripts/conformance.py"
+    if MARKDOWN.read_text(encoding="utf-8") != _markdown(rows, engines, _cells(rows, engines)):
+        return "docs/conformance.md is not what follows from docs/conformance.html; run scripts/conformance.py"
     return None
 
 
