@@ -1,11 +1,10 @@
 """Requests that real clients sent are answered. They are third-party data and not part of the project."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
+from tests.chat.folders import SHARED
 from vllm_mlx.api.app import create_app
 from vllm_mlx.api.playback import parse_line, replay_engine
 from vllm_mlx.config import EngineConfig, ServeConfig
@@ -14,8 +13,7 @@ from .conftest import connect
 
 pytestmark = pytest.mark.anyio
 
-FOLDER = Path(os.environ.get("VLLM_MLX_TEST_DATA", "../shared")) / "captures"
-FILES = sorted(FOLDER.glob("*.json"))
+FILES = sorted((SHARED / "captures").glob("*.json"))
 
 
 def output(body):
