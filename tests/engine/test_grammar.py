@@ -122,7 +122,7 @@ def forced(chat, run, function, count=3):
 def test_the_model_thinks_first_and_then_must_call(chat, demo_run):
     whole = 0
     for reply, deltas in forced(chat, demo_run(), ECHO):
-        assert not any(delta.free_calls for delta in deltas)
+        assert not any(delta.unconstrained_calls for delta in deltas)
         if deltas[-1].finish == "stop":
             whole += 1
             (call,) = reply.tool_calls
@@ -153,13 +153,13 @@ def test_a_thought_comes_before_a_call_that_must_and_is_not_all(chat, demo_run, 
         thought, _, call = chat.decode(tokens).partition("</think>")
         assert open or thought.startswith("<think>")
         assert call.lstrip().startswith("<minimax:tool_call>"), call
-        assert not any(delta.free_calls for delta in run.deltas[id])
+        assert not any(delta.unconstrained_calls for delta in run.deltas[id])
 
 
 def test_a_schema_beyond_grammars_is_held_as_far_as_can_be_and_counted_at_once(chat, demo_run):
     for reply, deltas in forced(chat, demo_run(), BEYOND):
-        assert sum(delta.free_calls for delta in deltas) == 1
-        assert deltas[-1].free_calls == 0
+        assert sum(delta.unconstrained_calls for delta in deltas) == 1
+        assert deltas[-1].unconstrained_calls == 0
         for call in reply.tool_calls:
             assert call.name == "echo"
             assert json.loads(call.arguments).keys() <= {"n"}

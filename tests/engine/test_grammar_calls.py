@@ -196,7 +196,7 @@ def test_a_call_between_control_tokens_is_followed(demo_folder, tmp_path):
     case = next(cases_of("kimi_k2"))
     constraint = words.constraint(case["tools"])
     assert words.refused(constraint, case["text"]) is None
-    assert not constraint.free_calls
+    assert not constraint.unconstrained_calls
 
 
 CONTENT = (
@@ -232,11 +232,11 @@ def test_a_grammar_changes_no_byte_of_a_long_text(words, own):
             drawn = sampler.draw(mx.array(logits)[None], mx.array([0]), [Draw(position, mask=mask)])
             assert drawn.tokens.item() == token, words.tokenizer.decode(tokens[:position], skip_special_tokens=False)
             constraint.accept(token, thinking=False)
-        assert not constraint.free_calls
+        assert not constraint.unconstrained_calls
 
 
 def test_a_long_text_under_a_bound_is_held_to_its_end(words):
     tools = [function("save", {"text": {"type": "string", "minLength": 1, "maxLength": 524288}}, ["text"])]
     constraint = words.constraint(tools)
     assert words.refused(constraint, WRITTEN[words.format]("save", {"text": CONTENT})) is None
-    assert not constraint.free_calls
+    assert not constraint.unconstrained_calls

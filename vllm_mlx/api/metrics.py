@@ -73,7 +73,7 @@ class Metrics:
         usage = turn.usage
         reason = "stop" if turn.end == "tool_calls" else turn.end
         self._ends.labels(**self._labels, finished_reason=reason).inc()
-        self._free.inc(turn.free_calls)
+        self._free.inc(turn.unconstrained_calls)
         if turn.begun is None or turn.first is None or turn.last is None:
             return
         self._prompt.inc(usage.prompt)

@@ -56,7 +56,7 @@ class Turn:
         self.first: float | None = None
         self.last: float | None = None
         self.gaps: list[float] = []
-        self.free_calls = 0
+        self.unconstrained_calls = 0
         self.finished: Finished | None = None
         self.end: Literal["stop", "length", "tool_calls", "error", "abort"] = "abort"
         self._decoder = decoder
@@ -204,7 +204,7 @@ class Turn:
         if delta.cached_tokens is not None:
             self.cached_tokens = delta.cached_tokens
             self.miss = delta.miss
-        self.free_calls += delta.free_calls
+        self.unconstrained_calls += delta.unconstrained_calls
         self._ids += delta.tokens
         self._whole = self._whole and delta.raw is None
 

@@ -139,7 +139,7 @@ def _attend(attn: Any, x: mx.array, caches: list[Any], offsets: mx.array) -> mx.
         queries, keys = attn.q_norm(queries), attn.k_norm(keys)
     queries = queries.reshape(rows, attn.num_attention_heads, 1, -1)
     keys = keys.reshape(rows, attn.num_key_value_heads, 1, -1)
-    queries, keys = _turned(attn.rope, queries, keys, offsets)
+    queries, keys = _rope(attn.rope, queries, keys, offsets)
     values = values.reshape(rows, attn.num_key_value_heads, 1, -1)
     outputs = []
     for cache, q, k, v in zip(caches, *_by_row(queries, keys, values), strict=True):
@@ -157,7 +157,7 @@ def _attend_sparse(attn: Any, x: mx.array, caches: list[Any], offsets: mx.array)
     values = attn.v_proj(x).reshape(rows, attn.num_key_value_heads, 1, attn.head_dim)
     if attn.use_qk_norm:
         queries, keys = attn.q_norm(queries), attn.k_norm(keys)
-    queries, keys = _turned(attn.rope, queries, keys, offsets)
+    queries, keys = _rope(attn.rope, queries, keys, offsets)
     masks = _block_masks(attn, x, caches, offsets) if attn.is_sparse_attn else [None] * rows
     outputs = []
     for cache, mask, q, k, v in zip(caches, masks, *_by_row(queries, keys, values), strict=True):
@@ -175,7 +175,7 @@ def _block_masks(attn: Any, x: mx.array, caches: list[Any], offsets: mx.array) -
     rows, heads, dim = x.shape[0], attn.index_n_heads, attn.index_head_dim
     keys = attn.index_k_norm(attn.index_k_proj(x).reshape(rows, 1, 1, dim))
     queries = attn.index_q_norm(attn.index_q_proj(x).reshape(rows, heads, 1, dim))
-    queries, keys = _turned(attn.index_rope, queries, keys, offsets)
+    queries, keys = _rope(attn.index_rope, queries, keys, offsets)
     masks = []
     for cache, q, k in zip(caches, *_by_row(queries, keys), strict=True):
         k, _ = cache[1].update_and_fetch(k, mx.zeros((1, 1, 1, 0), k.dtype))
@@ -201,7 +201,7 @@ def _block_mask(attn: Any, query: mx.array, keys: mx.array) -> mx.array | None:
     return mx.repeat(keep, attn.num_attention_heads // heads, axis=1)
 
 
-def _turned(rope: Any, queries: mx.array, keys: mx.array, offsets: mx.array) -> tuple[mx.array, mx.array]:
+def _rope(rope: Any, queries: mx.array, keys: mx.array, offsets: mx.array) -> tuple[mx.array, mx.array]:
     """Rotary positions for both at once: on the CPU a rotation is thirty operations."""
     both = rope(mx.concatenate([queries, keys], axis=1), offset=offsets)
     queries, keys = mx.split(both, [queries.shape[1]], axis=1)

@@ -11,9 +11,9 @@ _log = logging.getLogger("vllm_mlx.engine")
 
 
 class Constraint(Protocol):
-    """What a row may write. `free_calls` counts calls that it could not hold, or not wholly."""
+    """What a row may write. `unconstrained_calls` counts calls that it could not hold, or not wholly."""
 
-    free_calls: int
+    unconstrained_calls: int
 
     def allowed(self, *, thinking: bool) -> Bits | None:
         """What may come next; None: anything."""
@@ -27,7 +27,7 @@ class Constraint(Protocol):
 class Answer:
     """A grammar over the whole answer: once it is satisfied the row may stop, and must when nothing can follow."""
 
-    free_calls = 0
+    unconstrained_calls = 0
 
     def __init__(self, matcher: LLMatcher, stop_ids: list[int], words: Words) -> None:
         self._matcher = matcher

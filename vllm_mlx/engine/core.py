@@ -223,8 +223,8 @@ class Core:
                 continue
             thinking = sequence.thinking
             delta = self._scheduler.accept(sequence, read.token, read.logprobs)
-            if free := self._constraints.take_free_calls(sequence.submit.id):
-                delta = msgspec.structs.replace(delta, free_calls=free)
+            if free := self._constraints.take_unconstrained_calls(sequence.submit.id):
+                delta = msgspec.structs.replace(delta, unconstrained_calls=free)
             deltas.append(delta)
             if delta.finish:
                 self._constraints.forget(sequence.submit.id)

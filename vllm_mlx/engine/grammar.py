@@ -79,12 +79,12 @@ class Constraints:
             bits = rest if rest.any() else bits
         return as_mask(bits, self._vocab_size)
 
-    def take_free_calls(self, id: str) -> int:
+    def take_unconstrained_calls(self, id: str) -> int:
         """How many calls of a sequence no grammar holds although one was asked for, since this was last asked."""
         constraint = self._here.get(id)
-        if constraint is None or not constraint.free_calls:
+        if constraint is None or not constraint.unconstrained_calls:
             return 0
-        count, constraint.free_calls = constraint.free_calls, 0
+        count, constraint.unconstrained_calls = constraint.unconstrained_calls, 0
         return count
 
     def accept(self, id: str, token: int, *, thinking: bool) -> bool:

@@ -57,7 +57,7 @@ def load(config: EngineConfig) -> LoadedModel:
     except (ValueError, FileNotFoundError, KeyError, TypeError, RuntimeError, json.JSONDecodeError) as error:
         raise LoadError(f"the model in {folder} does not load: {error}") from error
     if not plan.device.metal:
-        _turn(model)
+        _column_major(model)
     text = described.get("text_config") or described
     context = _context(text, config.max_model_len)
     info = EngineInfo(
@@ -78,7 +78,7 @@ def _set_limits(plan: memory.Plan) -> None:
         mx.set_wired_limit(plan.device.limit)
 
 
-def _turn(model: Any) -> None:
+def _column_major(model: Any) -> None:
     """Lays float32 matrices out by columns, values unchanged: MLX's BLAS for the CPU multiplies them twice as fast."""
     for module in model.modules():
         if type(module) in (nn.Linear, SwitchLinear) and module.weight.dtype == mx.float32:

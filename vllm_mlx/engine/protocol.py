@@ -122,8 +122,9 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step gave one sequence.
 
     `tokens` are ids; a replay of recorded output may give `raw` bytes of text instead. `finish` is set
-    on the last delta of a sequence. `free_calls`: how many calls have begun since the delta before that no grammar
-    holds to the whole of their schema. `cached_tokens` (prompt tokens not prefilled) and `miss` come with the first.
+    on the last delta of a sequence. `unconstrained_calls`: how many calls have begun since the delta before that no
+    grammar holds to the whole of their schema. `cached_tokens` (prompt tokens not prefilled) and `miss` come with the
+    first.
     """
 
     id: str
@@ -133,7 +134,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     finish: FinishReason | None = None
     stop_id: int | None = None
     cached_tokens: int | None = None
-    free_calls: int = 0
+    unconstrained_calls: int = 0
     miss: Miss | None = None
 
 

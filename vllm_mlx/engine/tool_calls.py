@@ -55,7 +55,7 @@ class ToolCalls:
         self._awaited = False
         """Armed for a call that must come, and nothing of it is written: a thought may still come before it."""
         self._lost = False
-        self.free_calls = 0
+        self.unconstrained_calls = 0
         self._free_seen = 0
         self._idle = False
         """Calls are made and no other has begun: the reply may end."""
@@ -214,7 +214,7 @@ class ToolCalls:
         self._matcher, self._coming = self._coming.result(), None
         calls = self._calls
         if calls.free > self._free_seen:
-            self.free_calls += calls.free - self._free_seen
+            self.unconstrained_calls += calls.free - self._free_seen
             self._free_seen = calls.free
             _log.warning("a call is not held to its schema, or not wholly: %s", calls.why)
         if self._matcher is not None and self._matcher.is_error():
@@ -223,4 +223,4 @@ class ToolCalls:
     def _lose(self, error: str) -> None:
         _log.warning("a call left its grammar and goes on without: %s", error.partition("\n")[0])
         self._lost = True
-        self.free_calls += 1
+        self.unconstrained_calls += 1
