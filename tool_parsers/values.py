@@ -160,7 +160,7 @@ class Value:
         if end is None:
             source.rest()
             return False
-        if end and not self._depth:
+        if end and (not self._depth or source.worn):
             source.take(after)
             return True
         if end and self._candidate is None:
@@ -200,7 +200,7 @@ class Value:
         text = self.text
         if self._candidate is not None:
             closer = next(closer for closer in self._tags.closers if text.startswith(closer, self._candidate))
-            source.unread(text[self._candidate + len(closer) :])
+            source.reread(text[self._candidate + len(closer) :])
             text = text[: self._candidate]
         elif not self._tags.padded:
             text = text.removesuffix("\n")
