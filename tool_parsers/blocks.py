@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
+from itertools import chain
 from typing import ClassVar
 
 from tool_parsers.arguments import WHITESPACE
@@ -11,6 +12,7 @@ from tool_parsers.scan import Lines, Markers
 
 # What does not become a call's header within so many characters is none.
 LONGEST_HEADER = 4096
+_SLICE = 128  # of a text that is judged: most are told by their first words
 
 
 class BlockParser(ToolParser):
@@ -52,7 +54,8 @@ class BlockParser(ToolParser):
     def _judge_header(self, text: str, length: int, *, ended: bool) -> Verdict | None:
         """Whether a call of a declared tool begins here: the format's own machine reads the text and says."""
         probe = type(self)()
-        for event in probe.feed(text[:LONGEST_HEADER]):
+        slices = (text[at : at + _SLICE] for at in range(0, min(len(text), LONGEST_HEADER), _SLICE))
+        for event in chain.from_iterable(map(probe.feed, slices)):
             match event:
                 case CallStart(_, name):
                     return Verdict("call") if self._declared(name) else Verdict("text", length)

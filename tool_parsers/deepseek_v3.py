@@ -81,11 +81,11 @@ class DeepseekV3(SectionParser):
             name = source.take((end.start() if end else len(source.text)) - source.at).strip() if end else ""
         return name, None
 
-    def _body(self, call: JsonCall) -> Generator[None, None, bool]:
+    def _body(self, call: JsonCall, *ends: str) -> Generator[None, None, bool]:
         fenced = yield from self._at(_FENCE)
         if fenced:
             yield from self._skip_fence()
-        whole = yield from super()._body(call)
+        whole = yield from super()._body(call, *ends, *([_FENCE] if fenced else []))
         if whole and fenced and (yield from self._at(_FENCE)):
             self._source.at = self._source.past_gap(self._source.at) + len(_FENCE)
         return whole

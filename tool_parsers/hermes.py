@@ -10,8 +10,9 @@ The tags are tokens of their own. Where a call ends is for its JSON to say: a ta
 members may come in any order; arguments that come before the name wait for it.
 
     turn  = { text | block }
-    block = OPEN { ws | call | prose } ( CLOSE | end of text )
-    call  = a JSON object with a `name`; its last brace may be missing before CLOSE or OPEN
+    block = OPEN { ws | call | list sign | prose } ( CLOSE | end of text )
+    call  = a JSON object with a `name`; its last brace may be missing before CLOSE or OPEN; behind prose it
+            begins with its name or its arguments
 """
 
 import re
@@ -76,13 +77,22 @@ class Hermes(JsonParser):
             self._stray_closer(marker)
 
     def _block_body(self) -> Grammar:
-        markers = Markers((OPEN, CLOSE, *self._escapes))
+        markers = Markers((OPEN, CLOSE, "{", *self._escapes))
         while True:
-            if (yield from self._blank()) == "{" and (yield from self._object_begins()):
+            first = yield from self._blank()
+            if first == "{" and (yield from self._object_begins()):
                 yield from self._call()
                 continue
+            if first and first in "[,]" and (yield from self._follows("[", ",", "]", "{", CLOSE)):
+                self._drop(first)
+                continue
             marker = yield from self._until(markers, partial_is_text=False)
-            if marker in self._escapes:
+            if marker == "{":
+                if (yield from self._follows('"name"', *(f'"{key}"' for key in _ARGUMENTS))):
+                    yield from self._call()
+                else:
+                    self._emit_text(self._source.take(1))
+            elif marker in self._escapes:
                 self._hand_back()
                 yield
             elif marker == OPEN:
@@ -102,10 +112,15 @@ class Hermes(JsonParser):
                 return ""
             yield
 
+    def _follows(self, *literals: str) -> Generator[None, None, bool]:
+        """Whether one of these stands behind the next character."""
+        while (follows := self._source.follows(self._source.at + 1, *literals)) is None:
+            yield
+        return follows
+
     def _object_begins(self) -> Generator[None, None, bool]:
         source = self._source
-        while (begins := source.follows(source.at + 1, '"', "}")) is None:
-            yield
+        begins = yield from self._follows('"', "}")
         return begins or (source.ended and not source.text[source.at + 1 :].strip(WHITESPACE))
 
     def _call(self) -> Grammar:

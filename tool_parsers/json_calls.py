@@ -171,8 +171,9 @@ class SectionParser(JsonParser):
         self._events.append(Malformed("call without arguments", len(header)))
         return None
 
-    def _body(self, call: JsonCall) -> Generator[None, None, bool]:
-        return (yield from self._arguments(call.send, self.call_end, self.call, self.section_end))
+    def _body(self, call: JsonCall, *ends: str) -> Generator[None, None, bool]:
+        """The arguments, which are missing where one of `ends` or the call's end stands."""
+        return (yield from self._arguments(call.send, *ends, self.call_end, self.call, self.section_end))
 
 
 def parsed(text: str) -> Any:

@@ -18,7 +18,7 @@ from tool_parsers.grammar import CallGrammar, Calls, Spell
 from tool_parsers.json_calls import SectionParser
 from tool_parsers.json_grammar import JsonGrammar, JsonSyntax
 
-_ID = re.compile(r"(?:functions\.)?(?P<name>\S.*?)(?P<number>:[0-9]+)?")
+_ID = re.compile(r"(?:functions\.)?+(?P<name>(?!:[0-9]+\Z)\S.*?)(?P<number>:[0-9]+)?")
 
 
 class KimiGrammar(JsonGrammar):

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 # Layout between tags is a few characters; a longer run of white space is text of its own.
 LONGEST_GAP = 4096
 
+# Of one stretch, before the next reader must do with what it finds: each costs the stretch's length.
+MOST_REREADS = 8
+
 _GAP = re.compile(r"[ \t\r\n]*")
 
 
@@ -32,22 +35,39 @@ class Markers:
 class Source:
     """The text of a turn as far as it has arrived and was not yet read. `ended`: no more will come."""
 
-    __slots__ = ("at", "ended", "text")
+    __slots__ = ("_offset", "_reread_to", "_rereads", "at", "ended", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.ended = False
+        self._offset = 0  # of `text` in the turn
+        self._rereads = 0
+        self._reread_to = 0
 
     def push(self, text: str) -> None:
         """More text has arrived."""
+        self._offset += self.at
         self.text = self.text[self.at :] + text
         self.at = 0
 
     def unread(self, text: str) -> None:
         """Puts text back, to be read again another way."""
+        self._offset += self.at - len(text)
         self.text = text + self.text[self.at :]
         self.at = 0
+
+    def reread(self, text: str) -> None:
+        """Puts text back that was read in vain up to here."""
+        end = self._offset + self.at
+        self._rereads = self._rereads + 1 if end == self._reread_to else 1
+        self._reread_to = end
+        self.unread(text)
+
+    @property
+    def worn(self) -> bool:
+        """What stands here was put back so often that its next reader may not do it again."""
+        return self._rereads >= MOST_REREADS and self._offset + self.at < self._reread_to
 
     def take(self, count: int) -> str:
         """Reads on by `count` characters."""
@@ -79,13 +99,15 @@ class Source:
         return None if not self.ended and any(literal.startswith(tail) for literal in literals) else False
 
 
-_FENCE = re.compile(r" {0,3}(`{3,})([^`]*)$")
+_OPENING_FENCE = re.compile(r"(?: |>|(?:[-*+]|\d{1,9}[.)]) )*(`{3,})[^`]*$")
+_CLOSING_FENCE = re.compile(r"[ >]*(`{3,})[ ]*$")
 
 
 class Lines:
     """What a reader of the text so far sees: whether its last line is still blank, and whether a ``` fence is open.
 
-    Fences are CommonMark's (0.31, section 4.5), backticks only.
+    Fences are CommonMark's (0.31, section 4.5), backticks only, in list items and quotations too. How deep an item
+    is nested is not followed: a fence may be indented by anything, and its end by at most three spaces more.
     """
 
     _KEPT = 200
@@ -93,6 +115,7 @@ class Lines:
     def __init__(self) -> None:
         self._line = ""
         self._fence = 0
+        self._column = 0
 
     @property
     def blank(self) -> bool:
@@ -117,10 +140,9 @@ class Lines:
 
     def _end(self, line: str) -> None:
         self._line = ""
-        fence = _FENCE.match(line.rstrip("\r"))
-        if fence is None:
-            return
+        line = line.rstrip("\r").expandtabs(4)
         if not self._fence:
-            self._fence = len(fence[1])
-        elif len(fence[1]) >= self._fence and not fence[2].strip():
-            self._fence = 0
+            if fence := _OPENING_FENCE.match(line):
+                self._fence, self._column = len(fence[1]), fence.start(1)
+        elif (fence := _CLOSING_FENCE.match(line)) and len(fence[1]) >= self._fence:
+            self._fence = self._fence if fence.start(1) > self._column + 3 else 0

@@ -116,10 +116,10 @@ class Schema:
         return any(key in members for members in _mappings(self._branches(), "properties"))
 
     def item(self, index: int) -> Schema:
-        """The schema of an array's element: `prefixItems` by position, else `items`."""
+        """The schema of an array's element: by position (`prefixItems`, or an older list in `items`), else `items`."""
         found: list[Any] = []
         for branch in self._branches():
-            prefix = branch.get("prefixItems")
+            prefix = branch.get("prefixItems", branch.get("items"))
             if isinstance(prefix, list) and index < len(prefix):
                 found.append(prefix[index])
             elif _is_schema(branch, "items"):
@@ -180,7 +180,10 @@ class Schema:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         node = self._root
-        for step in unquote(reference[1:]).split("/")[1:]:
+        pointer = unquote(reference[1:])
+        if pointer and not pointer.startswith("/"):
+            return None  # the name of an `$anchor`
+        for step in pointer.split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
             if isinstance(node, Mapping) and step in node:
                 node = node[step]

@@ -8,7 +8,7 @@ a second chance; without any, a closing tag is missing, and the value ends there
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from tool_parsers.arguments import CONTAINERS
+from tool_parsers.arguments import CONTAINERS, WHITESPACE
 from tool_parsers.base import Call
 from tool_parsers.json_text import JsonScanner, Scan, read_json
 from tool_parsers.scan import Markers, Source
@@ -160,7 +160,7 @@ class Value:
         if end is None:
             source.rest()
             return False
-        if end and not self._depth:
+        if end and (not self._depth or source.worn):
             source.take(after)
             return True
         if end and self._candidate is None:
@@ -193,19 +193,27 @@ class Value:
         """The end of a call proves that the value ended before."""
         source = self._source
         proved = yield from self._told(lambda: source.follows(source.at + len(end), *self._tags.after_ends))
-        if not proved:
-            if proved is None:
-                source.rest()
-            return proved
+        if proved is None and not self._ends_with(end):
+            source.rest()
+            return None
+        if proved is False:
+            return False
         text = self.text
         if self._candidate is not None:
             closer = next(closer for closer in self._tags.closers if text.startswith(closer, self._candidate))
-            source.unread(text[self._candidate + len(closer) :])
+            source.reread(text[self._candidate + len(closer) :])
             text = text[: self._candidate]
         elif not self._tags.padded:
             text = text.removesuffix("\n")
         self._held = [text]
         return True
+
+    def _ends_with(self, end: str) -> bool:
+        """The text ends with a closer and the end of the call, which is as good as what may follow a call."""
+        source, text = self._source, self.text
+        behind = source.text[source.at + len(end) :]
+        before = text[self._candidate :] if self._candidate is not None else "none"
+        return not behind.strip(WHITESPACE) and before.strip(WHITESPACE) in self._tags.closers
 
 
 def is_json(text: str) -> bool:

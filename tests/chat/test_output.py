@@ -220,3 +220,7 @@ def test_other_families_have_no_turn_tokens() -> None:
 )
 def test_a_token_that_nobody_may_see_takes_its_tag_along_where_no_calls_are_read(text: str, content: str) -> None:
     assert reply(text, tools=None).content == content
+
+
+def test_where_calls_are_read_a_tag_behind_such_a_token_is_text() -> None:
+    assert reply("use Vec]<]minimax[>[<T> here").content == "use Vec<T> here"

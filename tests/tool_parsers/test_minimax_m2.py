@@ -3,7 +3,7 @@
 import pytest
 
 from tool_parsers.minimax_m2 import CLOSE, NAMESPACE, OPEN
-from tool_parsers.scan import LONGEST_GAP
+from tool_parsers.scan import LONGEST_GAP, MOST_REREADS, Source
 from tool_parsers.tagged import LONGEST_TAG
 from vllm_mlx.cli._cases import Setup
 
@@ -36,3 +36,13 @@ def test_a_long_name_within_the_limit_is_a_name() -> None:
     for pieces in ([call(name, name)], list(call(name, name))):
         (got,) = SETUP.read(pieces).tool_calls
         assert (got.name, got.arguments) == (name, f'{{"{name}":"v"}}')
+
+
+def test_a_call_is_read_again_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value seems to hold an opener, and only the call's end shows where it ended."""
+    reread, counted = Source.reread, []
+    monkeypatch.setattr(Source, "reread", lambda source, text: (counted.append(len(text)), reread(source, text))[1])
+    values = "".join(f'<parameter name="k{n}">a<parameter x</parameter>\n' for n in range(100))
+    (got,) = SETUP.read([f'{OPEN}\n<invoke name="w">\n{values}</invoke>\n{CLOSE}']).tool_calls
+    assert got.arguments == "{" + ",".join(f'"k{n}":"a<parameter x"' for n in range(100)) + "}"
+    assert len(counted) == MOST_REREADS

@@ -34,6 +34,9 @@ class Segment:
                 return ""
             self.blank = False
             text = _without_head("".join(self._held), self.head)
+        elif self.tail == ALL and not text.strip("\n"):
+            self._held.append(text)
+            return ""
         else:
             text = "".join(self._held) + text
         kept = len(text) - _newlines_at_end(text, self.tail)
@@ -77,14 +80,8 @@ class Never:
 
 
 def _without_head(text: str, most: int) -> str:
-    drop = 0
-    while drop < most and text[drop : drop + 1] == "\n":
-        drop += 1
-    return text[drop:]
+    return text[min(most, len(text) - len(text.lstrip("\n"))) :]
 
 
 def _newlines_at_end(text: str, most: int) -> int:
-    count = 0
-    while count < min(most, len(text)) and text[-1 - count] == "\n":
-        count += 1
-    return count
+    return min(most, len(text) - len(text.rstrip("\n")))

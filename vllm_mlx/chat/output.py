@@ -20,6 +20,7 @@ from tool_parsers.events import (
     CallStart,
     Escape,
     Event,
+    Malformed,
     ParserEvent,
     Reasoning,
     Text,
@@ -93,6 +94,7 @@ class OutputParser:
         self._turn = turn
         think = reasoning_parser.markers() if reasoning_parser else ()
         reader = tool_parser or PlainText
+        self._plain = tool_parser is None
         # What a format has a use for is its parser's to hide.
         self._hidden = tuple(spelling for spelling in turn.hidden if spelling not in reader.markers)
         self._tool: ToolParser = reader(tools, escapes=(*turn.spellings, *self._hidden, *think))
@@ -104,7 +106,7 @@ class OutputParser:
         self._thought: Segment | None = Segment(tail=self._thought_tail) if self.thinking and not self._inline else None
         self._answer = Segment(tail=self._tool.newlines_before)
         self._turn_ends = Markers(filter(None, (turn.role, turn.end)))
-        self._never = Never((*turn.spellings, *turn.hidden, *(() if self._inline else self._tool.hidden)))
+        self._never = Never(self._never_shown(think))
         self._lines = Lines()
         self._in_block = False
         self._untouched = True
@@ -121,6 +123,13 @@ class OutputParser:
     @property
     def _inline(self) -> bool:
         return self._reasoning is not None and self._reasoning.inline
+
+    def _never_shown(self, think: tuple[str, ...]) -> tuple[str, ...]:
+        """Spellings that no text may show, not even put together from what stood around something dropped."""
+        if self._inline:
+            return (*self._turn.spellings, *self._turn.hidden)
+        reopens = self._reasoning is not None and self._reasoning.reopens_anywhere
+        return (*self._turn.spellings, *self._turn.hidden, *self._tool.hidden, *(think if reopens else ()))
 
     @property
     def _thought_tail(self) -> int:
@@ -191,6 +200,9 @@ class OutputParser:
                 case CallEnd() | CallAborted():
                     self._out.append(event)
                     self._start_inside()
+                case Malformed():
+                    self._out.append(event)
+                    self._dropped_tag()
                 case _:
                     self._out.append(event)
         return None
@@ -205,7 +217,7 @@ class OutputParser:
             return self._turn_token(rest, last=last)
         self._untouched = False
         if (self._inline or not self.thinking) and (hidden := next(filter(rest.startswith, self._hidden), None)):
-            return self._hidden_tag(rest, len(hidden), last=last)
+            return self._hidden_tag(rest, len(hidden), last=last) if self._plain else rest[len(hidden) :]
         if self._reasoning is None:
             return rest
         if not self._reasoning.thinking:
@@ -229,6 +241,7 @@ class OutputParser:
         if marker is None:
             return rest
         if self._in_block:
+            self._dropped_tag()
             return rest[len(marker) :]
         reasoning.at_start = self._answer.blank
         return self._dispatch(reasoning.feed(rest))
@@ -335,6 +348,12 @@ class OutputParser:
     def _start_inside(self) -> None:
         """Text inside a block, where templates write none."""
         self._answer = Segment(head=self._first_newline, tail=ALL, bounded=True)
+
+    def _dropped_tag(self) -> None:
+        """Inside a block the newlines around a tag are layout, also of one that fits nowhere."""
+        if self._in_block:
+            self._boundary(drop=ALL)
+            self._start_inside()
 
     def _boundary(self, *, drop: int) -> None:
         self._emit_answer(self._answer.end(drop=drop))
