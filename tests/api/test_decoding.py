@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vllm_mlx.api import messages, responses
+from vllm_mlx.api import chat_completions, messages, responses
 from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.playback import parse_line, replay_engine
 from vllm_mlx.api.requests import parse_json
@@ -367,28 +367,51 @@ def test_a_name_that_two_namespaces_have_goes_by_both_names(service):
     assert conversation.messages[0].tool_calls[0].name == "b__spawn"
 
 
+def allowed(*tools, **more):
+    return {"type": "allowed_tools", "mode": "auto", "tools": list(tools), **more}
+
+
+def nested(kind, name):
+    """A tool of a choice as chat completions write it."""
+    return {"type": kind, kind: {"name": name}}
+
+
 CHOICES = [
-    # the choice, the mode, the name, the tools that are offered
-    (None, "auto", None, ["spawn", "patch"]),
-    ("required", "required", None, ["spawn", "patch"]),
-    ("none", "none", None, []),
-    ({"type": "function", "name": "spawn"}, "named", "spawn", ["spawn", "patch"]),
-    ({"type": "custom", "name": "patch"}, "named", "patch", ["spawn", "patch"]),
-    (
-        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "patch"}]},
-        "required",
-        None,
-        ["patch"],
-    ),
+    # the choice, the mode, the name, the tools that are allowed of those that are offered
+    (None, "auto", None, None),
+    ("required", "required", None, None),
+    ("none", "none", None, None),
+    ({"type": "function", "name": "spawn"}, "named", "spawn", None),
+    ({"type": "custom", "name": "patch"}, "named", "patch", None),
+    (allowed({"type": "custom", "name": "patch"}, mode="required"), "required", None, ("patch",)),
+    (allowed({"type": "custom", "name": "patch"}, {"type": "mcp", "server_label": "s"}), "auto", None, ("patch",)),
+    (allowed({"type": "web_search"}), "none", None, ()),
 ]
 
 
-@pytest.mark.parametrize(("choice", "mode", "name", "offered"), CHOICES)
-def test_tool_choice_of_responses(service, choice, mode, name, offered):
+@pytest.mark.parametrize(("choice", "mode", "name", "only"), CHOICES)
+def test_tool_choice_of_responses(service, choice, mode, name, only):
     wire = {"input": "hi", "tools": [SPAWN, PATCH], "tool_choice": choice, "parallel_tool_calls": False}
     conversation = decoded(responses.CODEC, service, wire).conversation
-    assert conversation.tool_choice == ToolChoice(mode, name, parallel=False)
-    assert [tool.name for tool in conversation.tools] == offered
+    assert conversation.tool_choice == ToolChoice(mode, name, parallel=False, allowed=only)
+    assert [tool.name for tool in conversation.offered] == ([] if mode == "none" else ["spawn", "patch"])
+
+
+def test_an_allowed_tool_of_a_namespace_is_known_by_both_names(service):
+    tools = [{"type": "namespace", "name": name, "tools": [SPAWN]} for name in ("a", "b")]
+    choice = allowed({"type": "function", "name": "spawn", "namespace": "b"})
+    request = decoded(responses.CODEC, service, {"input": "hi", "tools": tools, "tool_choice": choice})
+    assert request.conversation.tool_choice.allowed == ("b__spawn",)
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_allowed_tools_of_chat_completions(service, mode):
+    tools = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [nested("function", "g")]}}
+    wire = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "tool_choice": choice}
+    conversation = decoded(chat_completions.CODEC, service, wire).conversation
+    assert conversation.tool_choice == ToolChoice(mode, allowed=("g",))
+    assert [tool.name for tool in conversation.offered] == ["f", "g"]
 
 
 REFUSED = [
@@ -409,6 +432,12 @@ REFUSED = [
     ({"input": "x", "tool_choice": "required"}, "tool_choice"),
     ({"input": "x", "tool_choice": {"type": "web_search"}}, "tool_choice"),
     ({"input": "x", "tools": [SPAWN], "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(mode=None)}, "tool_choice.mode"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(mode="none")}, "tool_choice.mode"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(tools=None)}, "tool_choice.tools"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed("spawn")}, "tool_choice.tools[0]"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(SPAWN, {**SPAWN, "name": "f"})}, "tool_choice.tools[1]"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed({"type": "mcp"}, mode="required")}, "tool_choice"),
     ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
     ({"input": "x", "max_output_tokens": 10**30}, "max_output_tokens"),
     ({"input": "x", "temperature": -1}, "temperature"),

@@ -12,7 +12,7 @@ from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire
 from vllm_mlx.api.schemas import CONTENT_SCHEMA, FUNCTION_SCHEMA
 from vllm_mlx.api.service import Service
-from vllm_mlx.api.tools import choice_of
+from vllm_mlx.api.tools import CHOICE_NOTE, choice_of
 from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
 
 
@@ -62,7 +62,7 @@ class ChatCompletionRequest(GenerationFields):
     tools: list[WireTool] | None = None
     tool_choice: Any = Field(
         None,
-        description="none, auto, required, or an object that names a function.",
+        description=CHOICE_NOTE,
         json_schema_extra={"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object"}, {"type": "null"}]},
     )
     parallel_tool_calls: bool | None = Field(None, description="false: the reply ends after its first call.")
@@ -108,14 +108,14 @@ class ChatCompletionRequest(GenerationFields):
 def decode(wire: ChatCompletionRequest, service: Service) -> GenerationRequest:
     """The request in internal terms. Raises `ApiError` for what cannot be served."""
     offered = tuple(tool_of(tool.function, f"tools[{i}].function") for i, tool in enumerate(wire.tools or ()))
-    choice = choice_of(wire.tool_choice, wire.parallel_tool_calls, offered, service.config.enable_auto_tool_choice)
     _check_formats(wire)
     messages = tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages))
     conversation = Conversation(
         messages=messages,
-        # Tools that may not be called stay out of the prompt.
-        tools=() if choice.mode == "none" else offered,
-        tool_choice=choice,
+        tools=offered,
+        tool_choice=choice_of(
+            wire.tool_choice, wire.parallel_tool_calls, offered, service.config.enable_auto_tool_choice
+        ),
         template_kwargs=_template_kwargs(wire),
         add_generation_prompt=wire.add_generation_prompt is not False and not wire.continue_final_message,
         continue_final_message=bool(wire.continue_final_message),

@@ -21,7 +21,6 @@ def conversation_of(wire: "CountTokensRequest", automatic: bool) -> Conversation
     """What the model reads. `automatic`: it may call tools without being told to. Raises `ApiError`."""
     read = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())]
     offered = tuple(tool for tool in read if tool is not None)
-    choice = _choice(wire, offered, automatic)
     messages = [Message("system", system)] if (system := _system(wire.system)) else []
     for i, message in enumerate(wire.messages):
         messages += _messages(message, f"messages[{i}]")
@@ -33,8 +32,8 @@ def conversation_of(wire: "CountTokensRequest", automatic: bool) -> Conversation
     last = messages[-1] if messages else None
     return Conversation(
         messages=tuple(messages),
-        tools=() if choice.mode == "none" else offered,
-        tool_choice=choice,
+        tools=offered,
+        tool_choice=_choice(wire, offered, automatic),
         template_kwargs=kwargs,
         # A reply goes on where the client has begun it.
         continue_final_message=last is not None and last.role == "assistant" and not last.tool_calls,

@@ -8,8 +8,8 @@ from typing import Any
 from vllm_mlx.api.content import tool_of
 from vllm_mlx.api.custom_input import PARAMETER
 from vllm_mlx.api.errors import invalid
-from vllm_mlx.api.tools import choice_of, note_hosted
-from vllm_mlx.chat.conversation import Tool, ToolChoice
+from vllm_mlx.api.tools import OWN_TYPES, note_hosted
+from vllm_mlx.chat.conversation import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,6 @@ class ToolSet:
             if (origin.name, origin.namespace) == (name, namespace):
                 return known
         return name
-
-    def only(self, names: Sequence[str]) -> "ToolSet":
-        """These tools alone, by the names that the model knows."""
-        return ToolSet(tuple(tool for tool in self.tools if tool.name in names), self.origins)
 
 
 def tool_set(tools: Sequence[Mapping[str, Any]]) -> ToolSet:
@@ -77,7 +73,7 @@ def _flat(tools: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Origin, Mapping[
 
 def _one(tool: Mapping[str, Any], namespace: str | None, param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
     kind, name = tool.get("type"), tool.get("name")
-    if kind not in ("function", "custom"):
+    if kind not in OWN_TYPES:
         if not isinstance(kind, str):
             raise invalid(f"{param}.type: must be a string", f"{param}.type")
         note_hosted(kind)
@@ -102,23 +98,3 @@ def _custom(tool: Mapping[str, Any]) -> dict[str, Any]:
     parameter = {"type": "string", "description": "The whole input of the tool, as plain text."}
     schema = {"type": "object", "properties": {PARAMETER: parameter}, "required": [PARAMETER]}
     return {"description": description, "parameters": schema}
-
-
-def tool_choice(wish: Any, parallel: bool | None, tools: ToolSet, automatic: bool) -> tuple[ToolSet, ToolChoice]:
-    """The tools that may be called and whether one must be. Raises `ApiError`."""
-    match wish:
-        case {"type": "allowed_tools", "mode": str(mode), "tools": [*allowed]}:
-            tools = tools.only([_named(one, tools) for one in allowed])
-            wish = mode
-        case {"type": "function" | "custom"}:
-            wish = {"type": "function", "function": {"name": _named(wish, tools)}}
-        case {"type": str(kind)}:
-            raise invalid(f"tool_choice: a tool of type '{kind}' is not on this server", "tool_choice")
-    return tools, choice_of(wish, parallel, tools.tools, automatic)
-
-
-def _named(choice: Any, tools: ToolSet) -> str:
-    name = choice.get("name") if isinstance(choice, dict) else None
-    if not isinstance(name, str):
-        raise invalid("tool_choice: a tool must be named", "tool_choice")
-    return tools.name_of(name, choice.get("namespace"))

@@ -11,12 +11,12 @@ from vllm_mlx.api.errors import invalid, not_found, responses_shape
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire, WireRequest
 from vllm_mlx.api.response_store import Item
-from vllm_mlx.api.response_tools import ToolSet, tool_choice, tool_set
+from vllm_mlx.api.response_tools import ToolSet, tool_set
 from vllm_mlx.api.responses_in import items_of, messages_of
 from vllm_mlx.api.responses_out import ResponseStream, whole
 from vllm_mlx.api.schemas import INPUT_SCHEMA
 from vllm_mlx.api.service import Service
-from vllm_mlx.api.tools import note_not_included
+from vllm_mlx.api.tools import CHOICE_NOTE, choice_of, note_not_included
 from vllm_mlx.chat.conversation import Conversation, Message
 
 INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
@@ -45,7 +45,7 @@ class ResponsesRequest(WireRequest):
     instructions: str | None = None
     previous_response_id: str | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: Any = Field(None, description="none, auto, required, or an object that names tools.")
+    tool_choice: Any = Field(None, description=CHOICE_NOTE)
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
     stream: bool | None = None
@@ -95,7 +95,7 @@ class ResponsesRequest(WireRequest):
 
     @property
     def tool_set(self) -> ToolSet:
-        """The tools that may be called, once the request is decoded."""
+        """The tools that are offered, once the request is decoded."""
         return self._tool_set
 
 
@@ -108,9 +108,8 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     wire._items = items_of(wire.input, wire.previous_response_id, service.responses)
     if not wire._items:
         raise invalid("input: must not be empty", "input")
-    tools = tool_set(wire.tools or ())
+    tools = wire._tool_set = tool_set(wire.tools or ())
     automatic = service.config.enable_auto_tool_choice
-    wire._tool_set, choice = tool_choice(wire.tool_choice, wire.parallel_tool_calls, tools, automatic)
     kwargs: dict[str, Any] = {}
     if wire.reasoning is not None and wire.reasoning.effort is not None:
         kwargs["reasoning_effort"] = wire.reasoning.effort
@@ -118,9 +117,9 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     sampling = {name: value for name in ("temperature", "top_p") if (value := getattr(wire, name)) is not None}
     return GenerationRequest(
         conversation=Conversation(
-            messages=(*instructions, *messages_of(wire._items, wire._tool_set)),
-            tools=() if choice.mode == "none" else wire._tool_set.tools,
-            tool_choice=choice,
+            messages=(*instructions, *messages_of(wire._items, tools)),
+            tools=tools.tools,
+            tool_choice=choice_of(wire.tool_choice, wire.parallel_tool_calls, tools.tools, automatic, tools.name_of),
             template_kwargs=kwargs,
         ),
         model=wire.model,
