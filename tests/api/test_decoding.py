@@ -129,6 +129,14 @@ ANTHROPIC = {
         ],
         [Message("tool", "T[image left out: this model reads text only]", tool_call_id="a")],
     ),
+    "text behind its result": (
+        [{"role": "user", "content": [result("a", {"content": "1"}), {"type": "text", "text": "hi"}]}],
+        [Message("tool", "1", tool_call_id="a"), USER],
+    ),
+    "null where a thought would be": (
+        [{"role": "assistant", "content": [{"type": "thinking", "thinking": None, "signature": None}]}],
+        [assistant("")],
+    ),
     "a result that names a tool": (
         [{"role": "user", "content": [result("a", {"content": [{"type": "tool_reference", "tool_name": "f"}]})]}],
         [Message("tool", "[tool: f]", tool_call_id="a")],
@@ -149,6 +157,68 @@ ANTHROPIC = {
 def test_anthropic_messages(service, wire, expected):
     request = decoded(messages.CODEC, service, {"max_tokens": 5, "messages": wire})
     assert list(request.conversation.messages) == expected
+
+
+TEXTS = [{"type": "text", "text": "a"}]
+MISREAD = [
+    # the messages' fields, the field at fault
+    ("assistant", [*TEXTS, {"type": "thinking", "thinking": 1}], "content[1].thinking"),
+    ("assistant", [{"type": "thinking", "thinking": ["a"]}], "content[0].thinking"),
+    ("assistant", [{"type": "thinking", "thinking": "", "signature": 5}], "content[0].signature"),
+    ("assistant", [{"type": "redacted_thinking", "data": 5}], "content[0].data"),
+    ("assistant", [*TEXTS, {"type": "text", "text": None}], "content[1].text"),
+    ("assistant", [{"type": "tool_use", "id": 5, "name": "f"}], "content[0].id"),
+    ("user", [result("a", {}), {"type": "document", "source": {}}], "content[1]"),
+    ("user", [*TEXTS, {}], "content[1]"),
+    ("user", [{"type": "document", "source": {"type": "content", "content": [*TEXTS, 5]}}],
+     "content[0].source.content[1]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "content", "param"), MISREAD)
+def test_a_block_at_fault_is_named_where_it_stands(service, role, content, param):
+    with pytest.raises(ApiError) as refused:
+        decoded(messages.CODEC, service, {"max_tokens": 5, "messages": [{"role": role, "content": content}]})
+    assert (refused.value.status, refused.value.param) == (400, f"messages[0].{param}")
+
+
+def test_a_system_block_at_fault_is_named_behind_a_billing_block(service):
+    billing = {"type": "text", "text": "x-anthropic-billing-header: a"}
+    wire = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "system": [billing, {"type": "image"}]}
+    with pytest.raises(ApiError) as refused:
+        decoded(messages.CODEC, service, wire)
+    assert refused.value.param == "system[1]"
+
+
+CHAT = {
+    # the messages, what they are
+    "a result with an image": (
+        [{"role": "tool", "tool_call_id": "a", "content": [*TEXTS, {"type": "image_url", "image_url": {"url": "x"}}]}],
+        [Message("tool", "a[image left out: this model reads text only]", tool_call_id="a")],
+    ),
+    "a refusal": ([{"role": "assistant", "content": None, "refusal": "no"}], [assistant("no")]),
+    "a refusal beside a text": ([{"role": "assistant", "content": "a", "refusal": "no"}], [assistant("a")]),
+    "a call of the older form": (
+        [
+            {"role": "assistant", "content": None, "function_call": {"name": "ls", "arguments": '{"p":"."}'}},
+            {"role": "function", "name": "ls", "content": "r"},
+        ],
+        [assistant("", None, ToolCall("", "ls", '{"p":"."}')), Message("tool", "r", name="ls")],
+    ),
+    "a thought under its second name": (
+        [{"role": "assistant", "content": "a", "reasoning_content": "", "reasoning": "hm"}],
+        [assistant("a", "hm")],
+    ),
+    "a thought in details": (
+        [{"role": "assistant", "content": "a", "reasoning": "", "reasoning_details": [{"text": "h"}, {"text": "m"}]}],
+        [assistant("a", "hm")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("wire", "expected"), CHAT.values(), ids=CHAT)
+def test_chat_messages(service, wire, expected):
+    assert list(decoded(chat_completions.CODEC, service, {"messages": wire}).conversation.messages) == expected
 
 
 SYSTEMS = {

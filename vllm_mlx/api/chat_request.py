@@ -1,11 +1,11 @@
 """The body of `POST /v1/chat/completions`, and what it comes down to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vllm_mlx.api.content import arguments_text, text_of, tool_of
+from vllm_mlx.api.content import arguments_text, result_text, text_of, tool_of
 from vllm_mlx.api.errors import invalid, unsupported
 from vllm_mlx.api.fields import GenerationFields
 from vllm_mlx.api.generation import GenerationRequest
@@ -38,13 +38,15 @@ class WireToolCall(Wire):
 class WireMessage(Wire):
     """A message of the history."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = Field(None, description="A string, null or a list of text parts.", json_schema_extra=CONTENT_SCHEMA)
+    refusal: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
     tool_calls: list[WireToolCall] | None = None
+    function_call: WireFunctionCall | None = None
     tool_call_id: str | None = None
 
 
@@ -153,27 +155,37 @@ def _template_kwargs(wire: ChatCompletionRequest) -> dict[str, Any]:
 
 
 def _message(message: WireMessage, param: str) -> Message:
-    content = text_of(message.content, f"{param}.content")
     if message.role != "assistant":
-        if message.tool_calls:
-            raise invalid(f"{param}.tool_calls: only an assistant message has tool calls", f"{param}.tool_calls")
-        return Message(message.role, content, tool_call_id=message.tool_call_id, name=message.name)
-    calls = tuple(
-        ToolCall(
-            call.id or "",
-            call.function.name,
-            arguments_text(call.function.arguments, f"{param}.tool_calls[{i}].function.arguments"),
-        )
-        for i, call in enumerate(message.tool_calls or ())
-    )
-    return Message("assistant", content, reasoning=_reasoning(message), tool_calls=calls, name=message.name)
+        for name in ("tool_calls", "function_call"):
+            if getattr(message, name):
+                raise invalid(f"{param}.{name}: only an assistant message has tool calls", f"{param}.{name}")
+    where = f"{param}.content"
+    match message.role:
+        case "assistant":
+            text = text_of(message.content, where) or message.refusal or ""
+            calls = tuple(_calls(message, param))
+            return Message("assistant", text, reasoning=_reasoning(message), tool_calls=calls, name=message.name)
+        case "tool" | "function":
+            text = result_text(message.content, where)
+            return Message("tool", text, tool_call_id=message.tool_call_id, name=message.name)
+        case role:
+            return Message(role, text_of(message.content, where), name=message.name)
+
+
+def _calls(message: WireMessage, param: str) -> Iterator[ToolCall]:
+    """An assistant's calls; the one of the older form has no id."""
+    for i, call in enumerate(message.tool_calls or ()):
+        yield _call(call.id, call.function, f"{param}.tool_calls[{i}].function")
+    if message.function_call is not None:
+        yield _call(None, message.function_call, f"{param}.function_call")
+
+
+def _call(id: str | None, function: WireFunctionCall, param: str) -> ToolCall:
+    return ToolCall(id or "", function.name, arguments_text(function.arguments, f"{param}.arguments"))
 
 
 def _reasoning(message: WireMessage) -> str | None:
     """A thought under any of the names that clients send it back by."""
-    if message.reasoning_content is not None:
-        return message.reasoning_content
-    if message.reasoning is not None:
-        return message.reasoning
     texts = [detail.get("text") for detail in message.reasoning_details or ()]
-    return "".join(text for text in texts if isinstance(text, str)) or None
+    details = "".join(text for text in texts if isinstance(text, str))
+    return message.reasoning_content or message.reasoning or details or None
