@@ -14,6 +14,7 @@ from vllm_mlx.api.schemas import CONTENT_SCHEMA, FUNCTION_SCHEMA
 from vllm_mlx.api.service import Service
 from vllm_mlx.api.tools import CHOICE_NOTE, choice_of
 from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
+from vllm_mlx.chat.template import RESERVED
 
 
 class WireFunctionCall(Wire):
@@ -57,6 +58,12 @@ class WireTool(Wire):
     function: dict[str, Any] = Field(json_schema_extra=FUNCTION_SCHEMA)
 
 
+class WireThinking(Wire):
+    """Whether the model thinks; adaptive: as it does by itself."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
 class ChatCompletionRequest(GenerationFields):
     """The body of `POST /v1/chat/completions`."""
 
@@ -73,7 +80,7 @@ class ChatCompletionRequest(GenerationFields):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     modalities: list[str] | None = Field(None, description="Only text.")
     reasoning_effort: str | None = Field(None, description="none and minimal: no thinking, where the model can.")
-    thinking: dict[str, Any] | bool | None = Field(None, description="As MiniMax's own API has it.")
+    thinking: WireThinking | bool | None = Field(None, description="As MiniMax's own API has it.")
     enable_thinking: bool | None = None
     include_reasoning: bool | None = Field(None, description="false: thoughts are not sent.")
     thinking_token_budget: int | None = Field(None, ge=0, lt=2**31, description="A longer thought is closed.")
@@ -147,11 +154,13 @@ def _check_formats(wire: ChatCompletionRequest) -> None:
 
 
 def _template_kwargs(wire: ChatCompletionRequest) -> dict[str, Any]:
-    kwargs = dict(wire.chat_template_kwargs or {})
-    for name in ("reasoning_effort", "thinking", "enable_thinking"):
-        if (value := getattr(wire, name)) is not None:
-            kwargs.setdefault(name, value)
-    return kwargs
+    kwargs = wire.chat_template_kwargs or {}
+    for name in RESERVED:
+        if name in kwargs:
+            raise invalid(f"chat_template_kwargs may not set '{name}'", "chat_template_kwargs")
+    thinking = wire.thinking if isinstance(wire.thinking, bool | None) else {"type": wire.thinking.type}
+    wishes = {"reasoning_effort": wire.reasoning_effort, "thinking": thinking, "enable_thinking": wire.enable_thinking}
+    return {**{name: wish for name, wish in wishes.items() if wish is not None}, **kwargs}
 
 
 def _message(message: WireMessage, param: str) -> Message:

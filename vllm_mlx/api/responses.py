@@ -24,17 +24,22 @@ INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
 
 
 class WireReasoning(Wire):
-    """How much the model thinks. A summary is not made: the thoughts are sent as they are."""
+    """How much the model thinks."""
 
     effort: str | None = None
-    summary: str | None = None
+
+    ignored: ClassVar[Mapping[str, str]] = {
+        "summary": "thoughts are sent as they are",
+        "generate_summary": "thoughts are sent as they are",
+    }
 
 
 class WireText(Wire):
     """The form of the reply."""
 
     format: dict[str, Any] | None = None
-    verbosity: str | None = None
+
+    ignored: ClassVar[Mapping[str, str]] = {"verbosity": "a hint that the model was not trained on"}
 
 
 class ResponsesRequest(WireRequest):
