@@ -385,6 +385,8 @@ ITEMS = {
         ],
     ),
     "what ran elsewhere": ([{"type": "web_search_call", "id": "w"}, {"role": "user", "content": "hi"}], [USER]),
+    "an unknown reference without a type": ([{"id": "rs_9"}, {"role": "user", "content": "hi"}], [USER]),
+    "a message whose type is null": ([{"type": None, "role": "user", "content": "hi"}], [USER]),
     "an unknown reference": ([{"type": "item_reference", "id": "rs_9"}, {"role": "user", "content": "hi"}], [USER]),
 }
 
@@ -427,6 +429,30 @@ def test_tools_are_functions_to_the_model(service):
     assert patch["parameters"]["required"] == ["input"]
     assert patch["parameters"]["properties"]["input"]["type"] == "string"
     assert request.conversation.messages[0].tool_calls[0].name == "spawn"
+
+
+def test_tools_between_the_messages_are_offered_after_the_others(service):
+    added = {"type": "additional_tools", "role": "developer", "tools": [PATCH]}
+    wire = {"input": [added, {"role": "user", "content": "hi"}], "tools": [SPAWN]}
+    conversation = decoded(responses.CODEC, service, wire).conversation
+    assert [tool.name for tool in conversation.tools] == ["spawn", "patch"]
+    assert list(conversation.messages) == [USER]
+
+
+def test_what_follows_a_stored_response_is_named_by_its_own_place(service):
+    user = {"type": "message", "role": "user", "content": "hi"}
+    service.responses.put("resp_1", b"{}", [user], [{**TEXT, "id": "msg_1"}])
+    wire = {"input": [{"id": "rs_9"}, {"role": "robot"}], "previous_response_id": "resp_1"}
+    with pytest.raises(ApiError) as refused:
+        decoded(responses.CODEC, service, wire)
+    assert refused.value.param == "input[1].role"
+
+
+def test_a_stored_response_needs_no_input(service):
+    user = {"type": "message", "role": "user", "content": "hi"}
+    service.responses.put("resp_1", b"{}", [user], [{**TEXT, "id": "msg_1"}])
+    request = decoded(responses.CODEC, service, {"previous_response_id": "resp_1"})
+    assert list(request.conversation.messages) == [USER, assistant("I look.")]
 
 
 def test_a_name_that_two_namespaces_have_goes_by_both_names(service):
@@ -499,6 +525,9 @@ REFUSED = [
     ({"input": "x", "tools": [{}]}, "tools[0].type"),
     ({"input": "x", "tools": [SPAWN, SPAWN]}, "tools[1].name"),
     ({"input": "x", "tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
+    ({"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [5]}]}, "tools[0].tools[0]"),
+    ({"input": [{"type": "additional_tools"}]}, "input[0].tools"),
+    ({"input": [{"type": "additional_tools", "tools": [SPAWN]}], "tools": [SPAWN]}, "input[0].tools[0].name"),
     ({"input": "x", "tool_choice": "required"}, "tool_choice"),
     ({"input": "x", "tool_choice": {"type": "web_search"}}, "tool_choice"),
     ({"input": "x", "tools": [SPAWN], "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice"),

@@ -1,7 +1,7 @@
 """Tools of the Responses API: functions, custom tools and namespaces, all offered to the model as functions."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,12 @@ class ToolSet:
         return name
 
 
-def tool_set(tools: Sequence[Mapping[str, Any]]) -> ToolSet:
-    """Reads the `tools` of a request. A name that two namespaces have goes by both names. Raises `ApiError`."""
-    found = list(_flat(tools))
+def tool_set(lists: Iterable[tuple[str, Sequence[Any]]]) -> ToolSet:
+    """Reads lists of tools, each with where it stands in the request.
+
+    A name that two namespaces have goes by both names. Raises `ApiError`.
+    """
+    found = [tool for param, tools in lists for tool in _flat(tools, param)]
     count = Counter(origin.name for origin, _, _ in found)
     offered: dict[str, Tool] = {}
     origins: dict[str, Origin] = {}
@@ -56,22 +59,25 @@ def tool_set(tools: Sequence[Mapping[str, Any]]) -> ToolSet:
     return ToolSet(tuple(offered.values()), origins)
 
 
-def _flat(tools: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+def _flat(tools: Sequence[Any], param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
     """Each tool that the client can run: what it is to the client, the function for the model, and where it stands."""
     for i, tool in enumerate(tools):
-        if tool.get("type") != "namespace":
-            yield from _one(tool, None, f"tools[{i}]")
+        where = f"{param}[{i}]"
+        if not isinstance(tool, dict) or tool.get("type") != "namespace":
+            yield from _one(tool, None, where)
             continue
         namespace, inner = tool.get("name"), tool.get("tools")
         if not isinstance(namespace, str) or not namespace:
-            raise invalid(f"tools[{i}].name: must be a string that is not empty", f"tools[{i}].name")
-        if not isinstance(inner, list) or not all(isinstance(one, dict) for one in inner):
-            raise invalid(f"tools[{i}].tools: must be a list of tools", f"tools[{i}].tools")
+            raise invalid(f"{where}.name: must be a string that is not empty", f"{where}.name")
+        if not isinstance(inner, list):
+            raise invalid(f"{where}.tools: must be a list of tools", f"{where}.tools")
         for k, one in enumerate(inner):
-            yield from _one(one, namespace, f"tools[{i}].tools[{k}]")
+            yield from _one(one, namespace, f"{where}.tools[{k}]")
 
 
-def _one(tool: Mapping[str, Any], namespace: str | None, param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+def _one(tool: Any, namespace: str | None, param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+    if not isinstance(tool, dict):
+        raise invalid(f"{param}: must be an object", param)
     kind, name = tool.get("type"), tool.get("name")
     if kind not in OWN_TYPES:
         if not isinstance(kind, str):

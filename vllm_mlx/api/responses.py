@@ -12,7 +12,7 @@ from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire, WireRequest
 from vllm_mlx.api.response_store import Item
 from vllm_mlx.api.response_tools import ToolSet, tool_set
-from vllm_mlx.api.responses_in import items_of, messages_of
+from vllm_mlx.api.responses_in import additional_tools, items_of, messages_of
 from vllm_mlx.api.responses_out import ResponseStream, whole
 from vllm_mlx.api.schemas import INPUT_SCHEMA
 from vllm_mlx.api.service import Service
@@ -110,10 +110,11 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
         raise invalid("top_logprobs needs message.output_text.logprobs in include", "top_logprobs")
     for name in set(wire.include or ()) - {*INCLUDED}:
         note_not_included(name)
-    wire._items = items_of(wire.input, wire.previous_response_id, service.responses)
-    if not wire._items:
+    items = items_of(wire.input, wire.previous_response_id, service.responses)
+    if not items:
         raise invalid("input: must not be empty", "input")
-    tools = wire._tool_set = tool_set(wire.tools or ())
+    wire._items = [item for _, item in items]
+    tools = wire._tool_set = tool_set([("tools", wire.tools or ()), *additional_tools(items)])
     automatic = service.config.enable_auto_tool_choice
     kwargs: dict[str, Any] = {}
     if wire.reasoning is not None and wire.reasoning.effort is not None:
@@ -122,7 +123,7 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     sampling = {name: value for name in ("temperature", "top_p") if (value := getattr(wire, name)) is not None}
     return GenerationRequest(
         conversation=Conversation(
-            messages=(*instructions, *messages_of(wire._items, tools)),
+            messages=(*instructions, *messages_of(items, tools)),
             tools=tools.tools,
             tool_choice=choice_of(wire.tool_choice, wire.parallel_tool_calls, tools.tools, automatic, tools.name_of),
             template_kwargs=kwargs,
