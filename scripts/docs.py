@@ -14,6 +14,7 @@ import tool_parsers
 from vllm_mlx.api.messages import CountTokensRequest
 from vllm_mlx.api.protocols import CODECS
 from vllm_mlx.api.requests import Wire, WireRequest
+from vllm_mlx.api.responses import ResponsesRequest
 from vllm_mlx.api.tokenize import DetokenizeRequest, TokenizeRequest
 from vllm_mlx.cli import main
 from vllm_mlx.cli._cases import FAMILIES
@@ -114,6 +115,7 @@ def _ignored(wire: type[Wire]) -> dict[str, str]:
 
 PAGES = {"api.md": api_page, "flags.md": flags_page, "parsers.md": parsers_page}
 OTHER_BODIES: list[tuple[str, type[WireRequest]]] = [
+    ("/v1/responses/input_tokens", ResponsesRequest),
     ("/v1/messages/count_tokens", CountTokensRequest),
     ("/tokenize", TokenizeRequest),
     ("/detokenize", DetokenizeRequest),

@@ -1,16 +1,18 @@
-"""`POST /v1/responses`, and what is kept of it for `GET` and `DELETE /v1/responses/{id}`: OpenAI's Responses API."""
+"""`POST /v1/responses`, and the routes under it: a prompt's length, and what is kept of a response."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
+from tool_parsers.json_text import write_json
 from vllm_mlx.api.answer import Codec
 from vllm_mlx.api.constraints import answer_of
-from vllm_mlx.api.errors import invalid, not_found, responses_shape
+from vllm_mlx.api.errors import invalid, not_found, responses_shape, unsupported
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire, WireRequest
-from vllm_mlx.api.response_store import Item
+from vllm_mlx.api.response_items import input_page
+from vllm_mlx.api.response_store import Item, StoredResponse
 from vllm_mlx.api.response_tools import ToolSet, tool_set
 from vllm_mlx.api.responses_in import additional_tools, items_of, messages_of
 from vllm_mlx.api.responses_out import ResponseStream, whole
@@ -73,6 +75,7 @@ class ResponsesRequest(WireRequest):
         "client_metadata": "a label for the caller's own books",
         "context_management": "the client's history is taken as it comes",
         "max_tool_calls": "counts calls of hosted tools, and there are none",
+        "personality": "a hint that the model was not trained on",
         "prompt_cache_key": "the prefix cache finds every prompt by itself",
         "prompt_cache_options": "the prefix cache finds every prompt by itself",
         "prompt_cache_retention": "the prefix cache keeps what it has room for",
@@ -138,12 +141,30 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     )
 
 
-def stored(service: Service, id: str) -> bytes:
-    """The body of `GET /v1/responses/{id}`. Raises `ApiError` 404."""
+def count_tokens(request: GenerationRequest, service: Service) -> dict[str, Any]:
+    """The body of `POST /v1/responses/input_tokens`: how many tokens the prompt of a request would have."""
+    service.check_model(request.model)
+    prompt = service.render(service.shortened(request).conversation)
+    return {"object": "response.input_tokens", "input_tokens": len(prompt.ids)}
+
+
+def stored(service: Service, id: str, query: Mapping[str, str]) -> bytes:
+    """The body of `GET /v1/responses/{id}`. Raises `ApiError`."""
+    if query.get("stream", "").lower() in ("true", "1"):
+        raise unsupported("stream", "the events of a response are not kept; it is here as a whole")
+    return _found(service, id).body
+
+
+def input_items(service: Service, id: str, query: Mapping[str, str]) -> bytes:
+    """The body of `GET /v1/responses/{id}/input_items`, numbers as the client wrote them. Raises `ApiError`."""
+    return write_json(input_page(id, _found(service, id).input, query)).encode()
+
+
+def _found(service: Service, id: str) -> StoredResponse:
     found = service.responses.get(id)
     if found is None:
         raise _unknown(id)
-    return found.body
+    return found
 
 
 def delete(service: Service, id: str) -> dict[str, Any]:
