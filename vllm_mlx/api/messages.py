@@ -85,7 +85,7 @@ class CountTokensRequest(WireRequest):
 class MessagesRequest(CountTokensRequest):
     """The body of `POST /v1/messages`."""
 
-    max_tokens: int = Field(ge=1, lt=2**31)
+    max_tokens: int = Field(ge=1, lt=2**31, description="Not 0: a prompt is prefilled for a reply of a token at least.")
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: float | None = Field(None, ge=0, le=2)
