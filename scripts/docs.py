@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable
 from inspect import cleandoc
 from types import ModuleType
+from typing import get_args
 
 import click
 from tables import DOCS, table
@@ -12,7 +13,8 @@ import reasoning_parsers
 import tool_parsers
 from vllm_mlx.api.messages import CountTokensRequest
 from vllm_mlx.api.protocols import CODECS
-from vllm_mlx.api.requests import WireRequest
+from vllm_mlx.api.requests import Wire, WireRequest
+from vllm_mlx.api.responses import ResponsesRequest
 from vllm_mlx.api.tokenize import DetokenizeRequest, TokenizeRequest
 from vllm_mlx.cli import main
 from vllm_mlx.cli._cases import FAMILIES, parsers_of
@@ -90,7 +92,7 @@ def api_page() -> str:
     parts.append(
         "A field that acts is checked: a wrong type or a value out of range is a 400 that names it. Null and missing "
         "are the same. A refused field is a 400 unless it is null, false or empty. A field that is not here does "
-        "nothing, and the log says so once."
+        "nothing, and the log says so once, also for one inside an object that is read here."
     )
     wires: dict[type[WireRequest], list[str]] = {}
     for path, wire in [*((path, codec.wire) for path, codec in CODECS.items()), *OTHER_BODIES]:
@@ -99,15 +101,26 @@ def api_page() -> str:
         own = wire.model_fields
         rows = [
             *((f"`{name}`", "acts", field.description or "") for name, field in sorted(own.items())),
-            *((f"`{name}`", "ignored", why) for name, why in sorted(wire.ignored.items()) if name not in own),
+            *((f"`{name}`", "ignored", why) for name, why in sorted(_ignored(wire).items()) if name not in own),
             *((f"`{name}`", "refused", why) for name, why in sorted(wire.refused.items())),
         ]
         parts += [f"## POST {', '.join(paths)}", table(("Field", "", "Note"), rows)]
     return "\n\n".join(parts)
 
 
+def _ignored(wire: type[Wire]) -> dict[str, str]:
+    """The ignored fields of a body and of the objects in it."""
+    found = dict(wire.ignored)
+    for name, field in wire.model_fields.items():
+        for inner in get_args(field.annotation):
+            if isinstance(inner, type) and issubclass(inner, Wire):
+                found |= {f"{name}.{key}": why for key, why in _ignored(inner).items()}
+    return found
+
+
 PAGES = {"api.md": api_page, "flags.md": flags_page, "parsers.md": parsers_page}
 OTHER_BODIES: list[tuple[str, type[WireRequest]]] = [
+    ("/v1/responses/input_tokens", ResponsesRequest),
     ("/v1/messages/count_tokens", CountTokensRequest),
     ("/tokenize", TokenizeRequest),
     ("/detokenize", DetokenizeRequest),

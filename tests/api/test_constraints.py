@@ -120,6 +120,11 @@ async def test_tools_are_the_grammar_of_calls(ask):
     named = {"type": "function", "function": {"name": "ping"}}
     given = await grammar_of(ask, {"tools": tools, "tool_choice": named})
     assert (given.names, given.required, given.single) == (["ping"], True, True)
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named]}}
+    for settings in ({}, {"constrain_tool_calls": "strict-only"}):
+        given = await grammar_of(ask, {"tools": tools, "tool_choice": allowed}, **settings)
+        assert (given.names, given.required, len(json.loads(given.tools))) == (["ping"], False, 2)
+    assert await grammar_of(ask, {"tools": tools, "tool_choice": allowed}, constrain_tool_calls="off") is None
     assert (await grammar_of(ask, {"tools": tools, "parallel_tool_calls": False})).single
     both = {"tools": tools, "response_format": {"type": "json_object"}}
     assert (await grammar_of(ask, both)).answer == json_answer({"type": "object"})

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vllm_mlx.api import messages, responses
+from vllm_mlx.api import chat_completions, messages, responses
 from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.playback import parse_line, replay_engine
 from vllm_mlx.api.requests import parse_json
@@ -129,6 +129,14 @@ ANTHROPIC = {
         ],
         [Message("tool", "T[image left out: this model reads text only]", tool_call_id="a")],
     ),
+    "text behind its result": (
+        [{"role": "user", "content": [result("a", {"content": "1"}), {"type": "text", "text": "hi"}]}],
+        [Message("tool", "1", tool_call_id="a"), USER],
+    ),
+    "null where a thought would be": (
+        [{"role": "assistant", "content": [{"type": "thinking", "thinking": None, "signature": None}]}],
+        [assistant("")],
+    ),
     "a result that names a tool": (
         [{"role": "user", "content": [result("a", {"content": [{"type": "tool_reference", "tool_name": "f"}]})]}],
         [Message("tool", "[tool: f]", tool_call_id="a")],
@@ -149,6 +157,68 @@ ANTHROPIC = {
 def test_anthropic_messages(service, wire, expected):
     request = decoded(messages.CODEC, service, {"max_tokens": 5, "messages": wire})
     assert list(request.conversation.messages) == expected
+
+
+TEXTS = [{"type": "text", "text": "a"}]
+MISREAD = [
+    # the messages' fields, the field at fault
+    ("assistant", [*TEXTS, {"type": "thinking", "thinking": 1}], "content[1].thinking"),
+    ("assistant", [{"type": "thinking", "thinking": ["a"]}], "content[0].thinking"),
+    ("assistant", [{"type": "thinking", "thinking": "", "signature": 5}], "content[0].signature"),
+    ("assistant", [{"type": "redacted_thinking", "data": 5}], "content[0].data"),
+    ("assistant", [*TEXTS, {"type": "text", "text": None}], "content[1].text"),
+    ("assistant", [{"type": "tool_use", "id": 5, "name": "f"}], "content[0].id"),
+    ("user", [result("a", {}), {"type": "document", "source": {}}], "content[1]"),
+    ("user", [*TEXTS, {}], "content[1]"),
+    ("user", [{"type": "document", "source": {"type": "content", "content": [*TEXTS, 5]}}],
+     "content[0].source.content[1]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "content", "param"), MISREAD)
+def test_a_block_at_fault_is_named_where_it_stands(service, role, content, param):
+    with pytest.raises(ApiError) as refused:
+        decoded(messages.CODEC, service, {"max_tokens": 5, "messages": [{"role": role, "content": content}]})
+    assert (refused.value.status, refused.value.param) == (400, f"messages[0].{param}")
+
+
+def test_a_system_block_at_fault_is_named_behind_a_billing_block(service):
+    billing = {"type": "text", "text": "x-anthropic-billing-header: a"}
+    wire = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "system": [billing, {"type": "image"}]}
+    with pytest.raises(ApiError) as refused:
+        decoded(messages.CODEC, service, wire)
+    assert refused.value.param == "system[1]"
+
+
+CHAT = {
+    # the messages, what they are
+    "a result with an image": (
+        [{"role": "tool", "tool_call_id": "a", "content": [*TEXTS, {"type": "image_url", "image_url": {"url": "x"}}]}],
+        [Message("tool", "a[image left out: this model reads text only]", tool_call_id="a")],
+    ),
+    "a refusal": ([{"role": "assistant", "content": None, "refusal": "no"}], [assistant("no")]),
+    "a refusal beside a text": ([{"role": "assistant", "content": "a", "refusal": "no"}], [assistant("a")]),
+    "a call of the older form": (
+        [
+            {"role": "assistant", "content": None, "function_call": {"name": "ls", "arguments": '{"p":"."}'}},
+            {"role": "function", "name": "ls", "content": "r"},
+        ],
+        [assistant("", None, ToolCall("", "ls", '{"p":"."}')), Message("tool", "r", name="ls")],
+    ),
+    "a thought under its second name": (
+        [{"role": "assistant", "content": "a", "reasoning_content": "", "reasoning": "hm"}],
+        [assistant("a", "hm")],
+    ),
+    "a thought in details": (
+        [{"role": "assistant", "content": "a", "reasoning": "", "reasoning_details": [{"text": "h"}, {"text": "m"}]}],
+        [assistant("a", "hm")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("wire", "expected"), CHAT.values(), ids=CHAT)
+def test_chat_messages(service, wire, expected):
+    assert list(decoded(chat_completions.CODEC, service, {"messages": wire}).conversation.messages) == expected
 
 
 SYSTEMS = {
@@ -315,6 +385,8 @@ ITEMS = {
         ],
     ),
     "what ran elsewhere": ([{"type": "web_search_call", "id": "w"}, {"role": "user", "content": "hi"}], [USER]),
+    "an unknown reference without a type": ([{"id": "rs_9"}, {"role": "user", "content": "hi"}], [USER]),
+    "a message whose type is null": ([{"type": None, "role": "user", "content": "hi"}], [USER]),
     "an unknown reference": ([{"type": "item_reference", "id": "rs_9"}, {"role": "user", "content": "hi"}], [USER]),
 }
 
@@ -359,6 +431,30 @@ def test_tools_are_functions_to_the_model(service):
     assert request.conversation.messages[0].tool_calls[0].name == "spawn"
 
 
+def test_tools_between_the_messages_are_offered_after_the_others(service):
+    added = {"type": "additional_tools", "role": "developer", "tools": [PATCH]}
+    wire = {"input": [added, {"role": "user", "content": "hi"}], "tools": [SPAWN]}
+    conversation = decoded(responses.CODEC, service, wire).conversation
+    assert [tool.name for tool in conversation.tools] == ["spawn", "patch"]
+    assert list(conversation.messages) == [USER]
+
+
+def test_what_follows_a_stored_response_is_named_by_its_own_place(service):
+    user = {"type": "message", "role": "user", "content": "hi"}
+    service.responses.put("resp_1", b"{}", [user], [{**TEXT, "id": "msg_1"}])
+    wire = {"input": [{"id": "rs_9"}, {"role": "robot"}], "previous_response_id": "resp_1"}
+    with pytest.raises(ApiError) as refused:
+        decoded(responses.CODEC, service, wire)
+    assert refused.value.param == "input[1].role"
+
+
+def test_a_stored_response_needs_no_input(service):
+    user = {"type": "message", "role": "user", "content": "hi"}
+    service.responses.put("resp_1", b"{}", [user], [{**TEXT, "id": "msg_1"}])
+    request = decoded(responses.CODEC, service, {"previous_response_id": "resp_1"})
+    assert list(request.conversation.messages) == [USER, assistant("I look.")]
+
+
 def test_a_name_that_two_namespaces_have_goes_by_both_names(service):
     tools = [{"type": "namespace", "name": name, "tools": [SPAWN]} for name in ("a", "b")]
     history = [call("spawn", namespace="b"), output("r")]
@@ -367,28 +463,51 @@ def test_a_name_that_two_namespaces_have_goes_by_both_names(service):
     assert conversation.messages[0].tool_calls[0].name == "b__spawn"
 
 
+def allowed(*tools, **more):
+    return {"type": "allowed_tools", "mode": "auto", "tools": list(tools), **more}
+
+
+def nested(kind, name):
+    """A tool of a choice as chat completions write it."""
+    return {"type": kind, kind: {"name": name}}
+
+
 CHOICES = [
-    # the choice, the mode, the name, the tools that are offered
-    (None, "auto", None, ["spawn", "patch"]),
-    ("required", "required", None, ["spawn", "patch"]),
-    ("none", "none", None, []),
-    ({"type": "function", "name": "spawn"}, "named", "spawn", ["spawn", "patch"]),
-    ({"type": "custom", "name": "patch"}, "named", "patch", ["spawn", "patch"]),
-    (
-        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "patch"}]},
-        "required",
-        None,
-        ["patch"],
-    ),
+    # the choice, the mode, the name, the tools that are allowed of those that are offered
+    (None, "auto", None, None),
+    ("required", "required", None, None),
+    ("none", "none", None, None),
+    ({"type": "function", "name": "spawn"}, "named", "spawn", None),
+    ({"type": "custom", "name": "patch"}, "named", "patch", None),
+    (allowed({"type": "custom", "name": "patch"}, mode="required"), "required", None, ("patch",)),
+    (allowed({"type": "custom", "name": "patch"}, {"type": "mcp", "server_label": "s"}), "auto", None, ("patch",)),
+    (allowed({"type": "web_search"}), "none", None, ()),
 ]
 
 
-@pytest.mark.parametrize(("choice", "mode", "name", "offered"), CHOICES)
-def test_tool_choice_of_responses(service, choice, mode, name, offered):
+@pytest.mark.parametrize(("choice", "mode", "name", "only"), CHOICES)
+def test_tool_choice_of_responses(service, choice, mode, name, only):
     wire = {"input": "hi", "tools": [SPAWN, PATCH], "tool_choice": choice, "parallel_tool_calls": False}
     conversation = decoded(responses.CODEC, service, wire).conversation
-    assert conversation.tool_choice == ToolChoice(mode, name, parallel=False)
-    assert [tool.name for tool in conversation.tools] == offered
+    assert conversation.tool_choice == ToolChoice(mode, name, parallel=False, allowed=only)
+    assert [tool.name for tool in conversation.offered] == ([] if mode == "none" else ["spawn", "patch"])
+
+
+def test_an_allowed_tool_of_a_namespace_is_known_by_both_names(service):
+    tools = [{"type": "namespace", "name": name, "tools": [SPAWN]} for name in ("a", "b")]
+    choice = allowed({"type": "function", "name": "spawn", "namespace": "b"})
+    request = decoded(responses.CODEC, service, {"input": "hi", "tools": tools, "tool_choice": choice})
+    assert request.conversation.tool_choice.allowed == ("b__spawn",)
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_allowed_tools_of_chat_completions(service, mode):
+    tools = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [nested("function", "g")]}}
+    wire = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "tool_choice": choice}
+    conversation = decoded(chat_completions.CODEC, service, wire).conversation
+    assert conversation.tool_choice == ToolChoice(mode, allowed=("g",))
+    assert [tool.name for tool in conversation.offered] == ["f", "g"]
 
 
 REFUSED = [
@@ -406,9 +525,18 @@ REFUSED = [
     ({"input": "x", "tools": [{}]}, "tools[0].type"),
     ({"input": "x", "tools": [SPAWN, SPAWN]}, "tools[1].name"),
     ({"input": "x", "tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
+    ({"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [5]}]}, "tools[0].tools[0]"),
+    ({"input": [{"type": "additional_tools"}]}, "input[0].tools"),
+    ({"input": [{"type": "additional_tools", "tools": [SPAWN]}], "tools": [SPAWN]}, "input[0].tools[0].name"),
     ({"input": "x", "tool_choice": "required"}, "tool_choice"),
     ({"input": "x", "tool_choice": {"type": "web_search"}}, "tool_choice"),
     ({"input": "x", "tools": [SPAWN], "tool_choice": {"type": "function", "name": "nope"}}, "tool_choice"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(mode=None)}, "tool_choice.mode"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(mode="none")}, "tool_choice.mode"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(tools=None)}, "tool_choice.tools"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed("spawn")}, "tool_choice.tools[0]"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed(SPAWN, {**SPAWN, "name": "f"})}, "tool_choice.tools[1]"),
+    ({"input": "x", "tools": [SPAWN], "tool_choice": allowed({"type": "mcp"}, mode="required")}, "tool_choice"),
     ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
     ({"input": "x", "max_output_tokens": 10**30}, "max_output_tokens"),
     ({"input": "x", "temperature": -1}, "temperature"),

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from vllm_mlx.api.requests import parse_json, plain
+from vllm_mlx.api.responses import ResponsesRequest
 
 from .conftest import sse
 
@@ -72,6 +73,10 @@ REFUSED = [
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": "maybe", "tools": [TOOL]}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": [TOOL]}, "tool_choice"),
+    ({"thinking": {"type": "disable"}}, "thinking.type"),
+    ({"thinking": {}}, "thinking.type"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+    ({"best_of": 2}, "best_of"),
     ({"functions": [{"name": "f"}]}, "functions"),
     ({"audio": {"voice": "x"}}, "audio"),
     ({"web_search_options": {"a": 1}}, "web_search_options"),
@@ -169,6 +174,8 @@ SPELLINGS = [
     {"messages": [{"role": "user", "content": None}]},
     {"messages": [USER], "store": True, "metadata": {"a": "b"}, "user": "u", "service_tier": "auto"},
     {"messages": [USER], "temperature": None, "tools": None, "stop": None, "stream": None, "n": None},
+    {"messages": [USER], "best_of": 1, "bad_words": [], "cache_salt": ""},
+    {"messages": [USER], "thinking": {"type": "adaptive"}},
     {"messages": [USER], "tool_choice": "auto"},
     {"messages": [USER], "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
 ]
@@ -232,13 +239,28 @@ async def test_automatic_calls_can_be_turned_off(serving):
     assert silent.status_code == 200
 
 
-async def test_an_unknown_field_is_logged_once(serving, caplog):
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"no_such_field_of_chat": 1},
+        {"stream": True, "stream_options": {"include_usgae": True}},
+        {"thinking": {"type": "enabled", "bugdet": 1024}},
+        {"messages": [{**USER, "no_such_field_of_a_message": 1}]},
+        {"tools": [{**TOOL, "no_such_field_of_a_tool": 1}]},
+    ],
+)
+async def test_an_unknown_field_is_logged_once(serving, caplog, fields):
     with caplog.at_level(logging.WARNING):
         async with serving("x") as client:
             for _ in range(2):
-                response = await client.post(URL, json={"messages": [USER], "no_such_field_of_chat": 1})
+                response = await client.post(URL, json={"messages": [USER], "no_such_null": None, **fields})
                 assert response.status_code == 200
-    assert caplog.text.count("no_such_field_of_chat") == 1
+    assert [record.message.count("unknown here") for record in caplog.records].count(1) == 1
+
+
+def test_known_fields_that_do_nothing_are_not_logged(caplog):
+    ResponsesRequest.read({"input": "hi", "text": {"verbosity": "low"}, "reasoning": {"summary": "auto"}})
+    assert not caplog.records
 
 
 def test_numbers_keep_their_spelling_where_they_are_not_ours():

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from vllm_mlx.api.sealed import seal
@@ -313,6 +313,41 @@ async def test_a_prompt_that_is_too_long_is_told_with_its_code(serving):
         "input",
         "invalid_request_error",
     )
+
+
+async def test_the_tokens_of_an_input_are_counted(serving):
+    async with serving("x") as client:
+        counted = await client.post(f"{URL}/input_tokens", json=body(personality="friendly"))
+        usage = (await client.post(URL, json=body())).json()["usage"]
+        refused = await client.post(f"{URL}/input_tokens", json=body(input=[5]))
+    assert counted.json() == {"object": "response.input_tokens", "input_tokens": usage["input_tokens"]}
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0]")
+
+
+async def test_what_a_response_was_asked_with_is_listed_in_pages(serving):
+    asked = [{"role": "developer", "content": "D"}, {"type": "message", "id": "msg_u", "role": "user", "content": "hi"}]
+    async with serving("x") as client:
+        id = (await client.post(URL, json=body(input=asked))).json()["id"]
+        where = f"{URL}/{id}/input_items"
+        latest = (await client.get(where, params={"limit": 1})).json()
+        earlier = (await client.get(where, params={"after": latest["last_id"]})).json()
+        in_order = (await client.get(where, params={"order": "asc"})).json()
+        refused = [await client.get(where, params=query) for query in ({"limit": 0}, {"order": "up"}, {"after": "x"})]
+        missing = await client.get(f"{URL}/resp_9/input_items")
+    assert [latest["has_more"], earlier["has_more"]] == [True, False]
+    assert in_order["data"] == [*earlier["data"], *latest["data"]]
+    assert [item["content"] for item in in_order["data"]] == [
+        [{"type": "input_text", "text": text}] for text in ("D", "hi")
+    ]
+    ResponseItemList.model_validate(in_order, strict=True)
+    assert [response.status_code for response in (*refused, missing)] == [400, 400, 400, 404]
+
+
+async def test_a_stored_response_is_not_streamed(serving):
+    async with serving("x") as client:
+        id = (await client.post(URL, json=body())).json()["id"]
+        response = await client.get(f"{URL}/{id}", params={"stream": "true"})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "stream")
 
 
 SCORED = {

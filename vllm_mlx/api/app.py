@@ -91,9 +91,19 @@ def _add_anthropic_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_response_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/responses/input_tokens", **takes(responses.ResponsesRequest))
+    async def input_tokens(request: Request) -> Response:
+        body = await read_body(request, service.config.max_request_bytes)
+        decoded = responses.decode(responses.ResponsesRequest.read(body), service)
+        return json_response(await service.off_loop(partial(responses.count_tokens, service=service), decoded))
+
+    @app.get("/v1/responses/{id}/input_items")
+    async def input_items(id: str, request: Request) -> Response:
+        return Response(responses.input_items(service, id, request.query_params), media_type="application/json")
+
     @app.get("/v1/responses/{id}")
-    async def response(id: str) -> Response:
-        return Response(responses.stored(service, id), media_type="application/json")
+    async def response(id: str, request: Request) -> Response:
+        return Response(responses.stored(service, id, request.query_params), media_type="application/json")
 
     @app.delete("/v1/responses/{id}")
     async def delete_response(id: str) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from tool_parsers.events import ArgumentsDelta, CallStart, Event, Reasoning, Tex
 from vllm_mlx.api.answer import Codec, StreamEncoder
 from vllm_mlx.api.chat_request import ChatCompletionRequest, decode
 from vllm_mlx.api.errors import ApiError, openai_shape
-from vllm_mlx.api.generation import Finished, Job, Outcome, Token, Usage
+from vllm_mlx.api.generation import Finished, Job, Outcome, Token
+from vllm_mlx.api.logprobs import logprobs_of
 from vllm_mlx.api.service import Service
 from vllm_mlx.api.sse import DONE, frame
-from vllm_mlx.chat.detokenize import Vocabulary
+from vllm_mlx.api.usage import usage_of
 from vllm_mlx.chat.reply import ReplyCall
 
 _REASONING_KEYS = {
@@ -20,17 +21,6 @@ _REASONING_KEYS = {
     "reasoning_content": ("reasoning_content",),
     "both": ("reasoning", "reasoning_content"),
 }
-
-
-def usage_of(usage: Usage) -> dict[str, Any]:
-    """The usage object of chat and text completions."""
-    return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "total_tokens": usage.total,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-    }
 
 
 class ChatStream(StreamEncoder):
@@ -152,22 +142,6 @@ def _choice(index: int, outcome: Outcome, wire: ChatCompletionRequest, service: 
 
 def _call(call: ReplyCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def logprobs_of(tokens: Sequence[Token], vocabulary: Vocabulary) -> dict[str, Any]:
-    """Every token that counts, thoughts and calls included, as its text, its bytes and its log-probability."""
-    content = []
-    for token in tokens:
-        if token.logprobs is not None:
-            top = [_scored(id, logprob, vocabulary) for id, logprob in token.logprobs.top]
-            content.append({**_scored(token.id, token.logprobs.logprob, vocabulary), "top_logprobs": top})
-    return {"content": content, "refusal": None}
-
-
-def _scored(id: int, logprob: float, vocabulary: Vocabulary) -> dict[str, Any]:
-    raw = vocabulary.bytes_of(id)
-    # JSON has no minus infinity; clients know this number for it.
-    return {"token": raw.decode(errors="replace"), "logprob": max(logprob, -9999.0), "bytes": list(raw)}
 
 
 CODEC = Codec("chatcmpl-", ChatCompletionRequest, decode, ChatStream, whole, openai_shape)

@@ -1,19 +1,20 @@
 """The body of `POST /v1/chat/completions`, and what it comes down to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vllm_mlx.api.content import arguments_text, text_of, tool_of
+from vllm_mlx.api.content import arguments_text, result_text, text_of, tool_of
 from vllm_mlx.api.errors import invalid, unsupported
 from vllm_mlx.api.fields import GenerationFields
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire
 from vllm_mlx.api.schemas import CONTENT_SCHEMA, FUNCTION_SCHEMA
 from vllm_mlx.api.service import Service
-from vllm_mlx.api.tools import choice_of
+from vllm_mlx.api.tools import CHOICE_NOTE, choice_of
 from vllm_mlx.chat.conversation import Conversation, Message, ToolCall
+from vllm_mlx.chat.template import RESERVED
 
 
 class WireFunctionCall(Wire):
@@ -38,13 +39,15 @@ class WireToolCall(Wire):
 class WireMessage(Wire):
     """A message of the history."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = Field(None, description="A string, null or a list of text parts.", json_schema_extra=CONTENT_SCHEMA)
+    refusal: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
     tool_calls: list[WireToolCall] | None = None
+    function_call: WireFunctionCall | None = None
     tool_call_id: str | None = None
 
 
@@ -55,6 +58,12 @@ class WireTool(Wire):
     function: dict[str, Any] = Field(json_schema_extra=FUNCTION_SCHEMA)
 
 
+class WireThinking(Wire):
+    """Whether the model thinks; adaptive: as it does by itself."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
 class ChatCompletionRequest(GenerationFields):
     """The body of `POST /v1/chat/completions`."""
 
@@ -62,7 +71,7 @@ class ChatCompletionRequest(GenerationFields):
     tools: list[WireTool] | None = None
     tool_choice: Any = Field(
         None,
-        description="none, auto, required, or an object that names a function.",
+        description=CHOICE_NOTE,
         json_schema_extra={"anyOf": [{"enum": ["none", "auto", "required"]}, {"type": "object"}, {"type": "null"}]},
     )
     parallel_tool_calls: bool | None = Field(None, description="false: the reply ends after its first call.")
@@ -71,7 +80,7 @@ class ChatCompletionRequest(GenerationFields):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     modalities: list[str] | None = Field(None, description="Only text.")
     reasoning_effort: str | None = Field(None, description="none and minimal: no thinking, where the model can.")
-    thinking: dict[str, Any] | bool | None = Field(None, description="As MiniMax's own API has it.")
+    thinking: WireThinking | bool | None = Field(None, description="As MiniMax's own API has it.")
     enable_thinking: bool | None = None
     include_reasoning: bool | None = Field(None, description="false: thoughts are not sent.")
     thinking_token_budget: int | None = Field(None, ge=0, lt=2**31, description="A longer thought is closed.")
@@ -108,14 +117,14 @@ class ChatCompletionRequest(GenerationFields):
 def decode(wire: ChatCompletionRequest, service: Service) -> GenerationRequest:
     """The request in internal terms. Raises `ApiError` for what cannot be served."""
     offered = tuple(tool_of(tool.function, f"tools[{i}].function") for i, tool in enumerate(wire.tools or ()))
-    choice = choice_of(wire.tool_choice, wire.parallel_tool_calls, offered, service.config.enable_auto_tool_choice)
     _check_formats(wire)
     messages = tuple(_message(message, f"messages[{i}]") for i, message in enumerate(wire.messages))
     conversation = Conversation(
         messages=messages,
-        # Tools that may not be called stay out of the prompt.
-        tools=() if choice.mode == "none" else offered,
-        tool_choice=choice,
+        tools=offered,
+        tool_choice=choice_of(
+            wire.tool_choice, wire.parallel_tool_calls, offered, service.config.enable_auto_tool_choice
+        ),
         template_kwargs=_template_kwargs(wire),
         add_generation_prompt=wire.add_generation_prompt is not False and not wire.continue_final_message,
         continue_final_message=bool(wire.continue_final_message),
@@ -145,35 +154,47 @@ def _check_formats(wire: ChatCompletionRequest) -> None:
 
 
 def _template_kwargs(wire: ChatCompletionRequest) -> dict[str, Any]:
-    kwargs = dict(wire.chat_template_kwargs or {})
-    for name in ("reasoning_effort", "thinking", "enable_thinking"):
-        if (value := getattr(wire, name)) is not None:
-            kwargs.setdefault(name, value)
-    return kwargs
+    kwargs = wire.chat_template_kwargs or {}
+    for name in RESERVED:
+        if name in kwargs:
+            raise invalid(f"chat_template_kwargs may not set '{name}'", "chat_template_kwargs")
+    thinking = wire.thinking if isinstance(wire.thinking, bool | None) else {"type": wire.thinking.type}
+    wishes = {"reasoning_effort": wire.reasoning_effort, "thinking": thinking, "enable_thinking": wire.enable_thinking}
+    return {**{name: wish for name, wish in wishes.items() if wish is not None}, **kwargs}
 
 
 def _message(message: WireMessage, param: str) -> Message:
-    content = text_of(message.content, f"{param}.content")
     if message.role != "assistant":
-        if message.tool_calls:
-            raise invalid(f"{param}.tool_calls: only an assistant message has tool calls", f"{param}.tool_calls")
-        return Message(message.role, content, tool_call_id=message.tool_call_id, name=message.name)
-    calls = tuple(
-        ToolCall(
-            call.id or "",
-            call.function.name,
-            arguments_text(call.function.arguments, f"{param}.tool_calls[{i}].function.arguments"),
-        )
-        for i, call in enumerate(message.tool_calls or ())
-    )
-    return Message("assistant", content, reasoning=_reasoning(message), tool_calls=calls, name=message.name)
+        for name in ("tool_calls", "function_call"):
+            if getattr(message, name):
+                raise invalid(f"{param}.{name}: only an assistant message has tool calls", f"{param}.{name}")
+    where = f"{param}.content"
+    match message.role:
+        case "assistant":
+            text = text_of(message.content, where) or message.refusal or ""
+            calls = tuple(_calls(message, param))
+            return Message("assistant", text, reasoning=_reasoning(message), tool_calls=calls, name=message.name)
+        case "tool" | "function":
+            text = result_text(message.content, where)
+            return Message("tool", text, tool_call_id=message.tool_call_id, name=message.name)
+        case role:
+            return Message(role, text_of(message.content, where), name=message.name)
+
+
+def _calls(message: WireMessage, param: str) -> Iterator[ToolCall]:
+    """An assistant's calls; the one of the older form has no id."""
+    for i, call in enumerate(message.tool_calls or ()):
+        yield _call(call.id, call.function, f"{param}.tool_calls[{i}].function")
+    if message.function_call is not None:
+        yield _call(None, message.function_call, f"{param}.function_call")
+
+
+def _call(id: str | None, function: WireFunctionCall, param: str) -> ToolCall:
+    return ToolCall(id or "", function.name, arguments_text(function.arguments, f"{param}.arguments"))
 
 
 def _reasoning(message: WireMessage) -> str | None:
     """A thought under any of the names that clients send it back by."""
-    if message.reasoning_content is not None:
-        return message.reasoning_content
-    if message.reasoning is not None:
-        return message.reasoning
     texts = [detail.get("text") for detail in message.reasoning_details or ()]
-    return "".join(text for text in texts if isinstance(text, str)) or None
+    details = "".join(text for text in texts if isinstance(text, str))
+    return message.reasoning_content or message.reasoning or details or None

@@ -8,14 +8,14 @@ from pydantic import Field
 
 from tool_parsers.events import Event, Text
 from vllm_mlx.api.answer import Codec, StreamEncoder
-from vllm_mlx.api.chat_completions import usage_of
 from vllm_mlx.api.errors import ApiError, completions_shape, invalid
 from vllm_mlx.api.fields import GenerationFields
 from vllm_mlx.api.generation import Finished, GenerationRequest, Job, Outcome, Token
+from vllm_mlx.api.logprobs import text_logprobs_of
 from vllm_mlx.api.service import Service
 from vllm_mlx.api.sse import DONE, frame
+from vllm_mlx.api.usage import usage_of
 from vllm_mlx.chat.conversation import Conversation
-from vllm_mlx.chat.detokenize import Vocabulary
 from vllm_mlx.chat.model import Prompt
 
 MOST_PROMPTS = 128
@@ -75,22 +75,13 @@ def _prompt(value: Any, param: str, special: bool, service: Service) -> Prompt:
         ids = service.chat.encode(value, add_special=special)
         text = value
     elif _are_ids(value):
-        ids = known_ids(value, param, service)
+        ids = service.known_ids(value, param)
         text = service.chat.decode(ids)
     else:
         raise invalid(f"{param}: must be a string or a list of token ids", param)
     if not ids:
         raise invalid(f"{param}: must not be empty", param)
     return Prompt(text, ids, thinking_open=False, marked=text)
-
-
-def known_ids(ids: Sequence[int], param: str, service: Service) -> list[int]:
-    """Token ids of the model. Raises `ApiError` for others."""
-    size = service.engine.info.vocab_size
-    for index, id in enumerate(ids):
-        if not 0 <= id < size:
-            raise invalid(f"{param}[{index}]: {id} is no token of this model, which has {size}", f"{param}[{index}]")
-    return list(ids)
 
 
 class CompletionStream(StreamEncoder):
@@ -132,7 +123,7 @@ class CompletionStream(StreamEncoder):
         tokens, self._tokens[choice] = self._tokens[choice], []
         logprobs = None
         if self._wire.logprobs is not None and tokens:
-            logprobs = logprobs_of(tokens, self._vocabulary, self._offsets[choice])
+            logprobs = text_logprobs_of(tokens, self._vocabulary, self._offsets[choice])
             self._offsets[choice] += sum(map(len, logprobs["tokens"]))
         body = {"index": choice, "text": text, "logprobs": logprobs, **_ending(finished)}
         if self._wire.return_token_ids:
@@ -161,36 +152,11 @@ def _ending(finished: Finished | None) -> dict[str, Any]:
 
 def _choice(prompt: Prompt, index: int, outcome: Outcome, wire: CompletionRequest, service: Service) -> dict[str, Any]:
     text = (prompt.text if wire.echo else "") + (outcome.reply.content or "")
-    logprobs = None if wire.logprobs is None else logprobs_of(outcome.tokens, service.chat.vocabulary, 0)
+    logprobs = None if wire.logprobs is None else text_logprobs_of(outcome.tokens, service.chat.vocabulary, 0)
     choice = {"index": index, "text": text, "logprobs": logprobs, **_ending(outcome.finished)}
     if wire.return_token_ids:
         choice |= {"token_ids": [token.id for token in outcome.tokens], "prompt_token_ids": prompt.ids}
     return choice
-
-
-def logprobs_of(tokens: Sequence[Token], vocabulary: Vocabulary, offset: int) -> dict[str, Any]:
-    """The log-probabilities of text completions; `offset` is where the first token begins, in characters."""
-    found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    for token in tokens:
-        if token.logprobs is not None:
-            text = _text(token.id, vocabulary)
-            found["tokens"].append(text)
-            found["token_logprobs"].append(_finite(token.logprobs.logprob))
-            found["top_logprobs"].append(
-                {_text(id, vocabulary): _finite(logprob) for id, logprob in token.logprobs.top}
-            )
-            found["text_offset"].append(offset)
-            offset += len(text)
-    return found
-
-
-def _text(id: int, vocabulary: Vocabulary) -> str:
-    return vocabulary.bytes_of(id).decode(errors="replace")
-
-
-def _finite(logprob: float) -> float:
-    """JSON has no minus infinity; clients know this number for it."""
-    return max(logprob, -9999.0)
 
 
 CODEC = Codec("cmpl-", CompletionRequest, decode, CompletionStream, whole, completions_shape)

@@ -110,9 +110,10 @@ def constraint_of(request: "GenerationRequest", chat: "ChatModel", wish: str) ->
         return answer
     required = choice.mode in ("required", "named") and wish != "off"
     held = {tool.name for tool in offered if wish == "auto" or required or _is_strict(tool, wish)}
-    if not held and answer is None:
+    if not held and answer is None and (choice.allowed is None or wish == "off"):
         return None
-    names = [choice.name] if choice.mode == "named" and choice.name else [tool.name for tool in offered]
+    only = (choice.name,) if choice.mode == "named" else choice.allowed
+    names = [tool.name for tool in offered if only is None or tool.name in only]
     tools = [tool.function if tool.name in held else {"name": tool.name} for tool in offered]
     single = choice.mode == "named" or not choice.parallel
     return ToolGrammar(name, write_json(tools), names, required, single, None if required else answer)

@@ -1,6 +1,6 @@
 """Message content as clients spell it, to the one string that the conversation holds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tool_parsers.json_text import Number, read_json, write_json
@@ -25,20 +25,25 @@ def text_of(content: Any, param: str) -> str:
         return content
     if not isinstance(content, list):
         raise invalid(f"{param}: must be a string, null or a list of parts", param)
-    return "".join(_part_text(part, f"{param}[{index}]") for index, part in enumerate(content))
+    return "".join(part_text(part, f"{param}[{index}]") for index, part in enumerate(content))
 
 
-def _part_text(part: Any, param: str) -> str:
+def part_text(part: Any, param: str) -> str:
+    """One part as text. Raises as `text_of` does."""
     match part:
         case {"type": "document", "source": {"type": "text", "data": str(data)}}:
             return data
         case {"type": "document", "source": {"type": "content", "content": str(content)}}:
             return content
         case {"type": "document", "source": {"type": "content", "content": [*content]}}:
-            return "".join(_text(inner, f"{param}.source.content") for inner in content)
+            return "".join(_texts(content, f"{param}.source.content"))
         case {"type": "search_result", "title": str(title), "source": str(source), "content": [*content]}:
-            return "\n".join([title, source, *(_text(inner, f"{param}.content") for inner in content)])
+            return "\n".join([title, source, *_texts(content, f"{param}.content")])
     return _text(part, param)
+
+
+def _texts(parts: Sequence[Any], param: str) -> Iterator[str]:
+    return (_text(part, f"{param}[{index}]") for index, part in enumerate(parts))
 
 
 def _text(part: Any, param: str) -> str:
@@ -70,11 +75,11 @@ def _result_part(part: Any, param: str) -> str:
     if kind == "tool_reference":
         return f"[tool: {part.get('tool_name')}]"
     try:
-        return _part_text(part, param)
+        return part_text(part, param)
     except ApiError:
         if not isinstance(kind, str) or kind in _TEXT_TYPES:
             raise
-        return f"[{kind.removeprefix('input_')} left out: this model reads text only]"
+        return f"[{kind.removeprefix('input_').removesuffix('_url')} left out: this model reads text only]"
 
 
 def not_text(kind: str, param: str) -> ApiError:

@@ -26,6 +26,7 @@ class GenerationFields(WireRequest):
 
     model: str | None = Field(None, description="Any name, unless the server is strict.")
     n: int | None = Field(None, ge=1, le=128, description="How many replies; each is a sequence of its own.")
+    best_of: int | None = Field(None, description="As many as n.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(
@@ -69,7 +70,6 @@ class GenerationFields(WireRequest):
     refused: ClassVar[Mapping[str, str]] = {
         "allowed_token_ids": "use logit_bias",
         "bad_words": "use logit_bias",
-        "best_of": "use n",
         "guided_choice": "use structured_outputs",
         "guided_grammar": "use structured_outputs",
         "guided_json": "use structured_outputs",
@@ -90,6 +90,8 @@ class GenerationFields(WireRequest):
         """The fields of `GenerationRequest` that these set. Raises `ApiError` for what they do not go with."""
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options is only allowed when stream is true", "stream_options")
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise unsupported("best_of", "use n")
         if self.skip_special_tokens is False:
             raise unsupported("skip_special_tokens", "no control token reaches a client")
         if self.min_tokens and self.max_tokens and self.min_tokens > self.max_tokens:

@@ -25,7 +25,10 @@ class WireMessage(Wire):
 
 
 class WireThinking(Wire):
-    """Whether the model thinks, how much, and whether the client wants to see it."""
+    """Whether the model thinks, how much, and whether the client wants to see it.
+
+    adaptive and between_tools leave the first to the model.
+    """
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: int | None = Field(None, ge=1, lt=2**31)
@@ -55,7 +58,7 @@ class CountTokensRequest(WireRequest):
     system: Any = Field(None, description="A string or a list of text blocks.", json_schema_extra=CONTENT_SCHEMA)
     tools: list[dict[str, Any]] | None = None
     tool_choice: WireToolChoice | None = None
-    thinking: WireThinking | None = None
+    thinking: WireThinking | None = Field(None, description="adaptive and between_tools: as the model does by itself.")
     output_config: WireOutputConfig | None = None
 
     opaque: ClassVar[frozenset[str]] = frozenset({"input", "input_schema"})
@@ -82,7 +85,7 @@ class CountTokensRequest(WireRequest):
 class MessagesRequest(CountTokensRequest):
     """The body of `POST /v1/messages`."""
 
-    max_tokens: int = Field(ge=1, lt=2**31)
+    max_tokens: int = Field(ge=1, lt=2**31, description="Not 0: a prompt is prefilled for a reply of a token at least.")
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     temperature: float | None = Field(None, ge=0, le=2)

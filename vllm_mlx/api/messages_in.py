@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vllm_mlx.api.content import arguments_text, result_text, text_of, tool_of
+from tool_parsers.json_text import Number
+from vllm_mlx.api.content import arguments_text, part_text, result_text, text_of, tool_of
 from vllm_mlx.api.errors import invalid
 from vllm_mlx.api.sealed import unseal
 from vllm_mlx.api.tools import choice_of, note_hosted, note_left_out
@@ -21,7 +22,6 @@ def conversation_of(wire: "CountTokensRequest", automatic: bool) -> Conversation
     """What the model reads. `automatic`: it may call tools without being told to. Raises `ApiError`."""
     read = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())]
     offered = tuple(tool for tool in read if tool is not None)
-    choice = _choice(wire, offered, automatic)
     messages = [Message("system", system)] if (system := _system(wire.system)) else []
     for i, message in enumerate(wire.messages):
         messages += _messages(message, f"messages[{i}]")
@@ -33,8 +33,8 @@ def conversation_of(wire: "CountTokensRequest", automatic: bool) -> Conversation
     last = messages[-1] if messages else None
     return Conversation(
         messages=tuple(messages),
-        tools=() if choice.mode == "none" else offered,
-        tool_choice=choice,
+        tools=offered,
+        tool_choice=_choice(wire, offered, automatic),
         template_kwargs=kwargs,
         # A reply goes on where the client has begun it.
         continue_final_message=last is not None and last.role == "assistant" and not last.tool_calls,
@@ -44,8 +44,10 @@ def conversation_of(wire: "CountTokensRequest", automatic: bool) -> Conversation
 def _system(system: Any) -> str:
     """The system text without the billing line that some clients put first."""
     if isinstance(system, list):
-        system = [block for block in system if not _is_billing(block)]
-    text = text_of(system, "system")
+        blocks = enumerate(system)
+        text = "".join(part_text(block, f"system[{i}]") for i, block in blocks if not _is_billing(block))
+    else:
+        text = text_of(system, "system")
     return text.partition("\n")[2] if text.startswith(_BILLING) else text
 
 
@@ -91,11 +93,14 @@ def _messages(message: "WireMessage", param: str) -> list[Message]:
         return [_assistant(content, where)]
     if message.role == "system" or not isinstance(content, list):
         return [Message(message.role, text_of(content, where))]
-    results = [
-        _result(block, f"{where}[{i}]") for i, block in enumerate(content) if _type(block, where) == _RESULT_TYPE
-    ]
-    rest = [block for block in content if _type(block, where) != _RESULT_TYPE]
-    return [*results, Message("user", text_of(rest, where))] if rest or not results else results
+    results: list[Message] = []
+    texts: list[str] = []
+    for i, block in enumerate(content):
+        if _type(block, f"{where}[{i}]") == _RESULT_TYPE:
+            results.append(_result(block, f"{where}[{i}]"))
+        else:
+            texts.append(part_text(block, f"{where}[{i}]"))
+    return [*results, Message("user", "".join(texts))] if texts or not results else results
 
 
 def _type(block: Any, param: str) -> str:
@@ -127,11 +132,12 @@ def _assistant(content: Any, param: str) -> Message:
         where = f"{param}[{i}]"
         match _type(block, where):
             case "text":
-                texts.append(text_of([block], where))
+                texts.append(part_text(block, where))
             case "thinking":
-                thoughts.append(block.get("thinking") or unseal(block.get("signature")) or "")
+                thought, word = _string(block, "thinking", where), _string(block, "signature", where)
+                thoughts.append(thought or unseal(word) or "")
             case "redacted_thinking":
-                thoughts.append(unseal(block.get("data")) or "")
+                thoughts.append(unseal(_string(block, "data", where)) or "")
             case "tool_use":
                 calls.append(_call(block, where))
             case kind:
@@ -140,9 +146,15 @@ def _assistant(content: Any, param: str) -> Message:
 
 
 def _call(block: Mapping[str, Any], param: str) -> ToolCall:
-    name, call = block.get("name"), block.get("id")
-    if not isinstance(name, str) or not name:
+    name = _string(block, "name", param)
+    if not name:
         raise invalid(f"{param}.name: must be a string that is not empty", f"{param}.name")
-    if not isinstance(call, str | None):
-        raise invalid(f"{param}.id: must be a string", f"{param}.id")
-    return ToolCall(call or "", name, arguments_text(block.get("input"), f"{param}.input"))
+    return ToolCall(_string(block, "id", param) or "", name, arguments_text(block.get("input"), f"{param}.input"))
+
+
+def _string(block: Mapping[str, Any], field: str, param: str) -> str | None:
+    """A field that is a string where it is there. Raises `ApiError`."""
+    value = block.get(field)
+    if not isinstance(value, str | None) or isinstance(value, Number):
+        raise invalid(f"{param}.{field}: must be a string", f"{param}.{field}")
+    return value

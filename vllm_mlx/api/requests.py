@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import zstandard
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from starlette.requests import Request
 
 from tool_parsers.json_text import Number, read_json
@@ -23,35 +23,47 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+"""Values that ask for nothing: a field that is refused may have them."""
+
+_warned: set[str] = set()
+
+
 class Wire(BaseModel):
-    """A JSON object that clients send, read strictly: no type is guessed. Null and missing are the same."""
+    """A JSON object that clients send, read strictly: no type is guessed. Null and missing are the same.
+
+    Its fields act; `ignored` says why for others that are known. Unknown ones are logged, once a name.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True)
+    ignored: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="after")
+    def _note_unknown(self) -> Self:
+        for name, value in (self.model_extra or {}).items():
+            if name not in self.ignored and name not in _warned and value not in NOTHING and len(_warned) < 1000:
+                _warned.add(name)
+                log.warning("the request field %.100r is unknown here and does nothing", name)
+        return self
 
 
 class WireRequest(Wire):
-    """A request's body. Its fields act; `ignored` and `refused` say why for the others that are known.
+    """A request's body. `refused` says why for fields that are known and cannot be served.
 
     `opaque` names the keys whose values are not ours to read: their numbers keep their spelling, as `Number`.
     """
 
     opaque: ClassVar[frozenset[str]] = frozenset({"parameters", "arguments"})
-    ignored: ClassVar[Mapping[str, str]] = {}
     refused: ClassVar[Mapping[str, str]] = {}
-    _warned: ClassVar[set[str]] = set()
 
     @classmethod
     def read(cls, body: Any) -> Self:
-        """Raises `ApiError` that names the field at fault; an unknown field is logged, once each."""
+        """Raises `ApiError` that names the field at fault."""
         if not isinstance(body, dict):
             raise invalid("the request's body must be a JSON object")
         for name, why in cls.refused.items():
-            if body.get(name) not in (None, False, [], {}):
+            if body.get(name) not in NOTHING:
                 raise unsupported(name, why)
-        for name in body.keys() - cls.model_fields.keys() - cls.ignored.keys() - cls.refused.keys() - cls._warned:
-            if len(cls._warned) < 1000:
-                cls._warned.add(name)
-                log.warning("the request field %.100r is unknown here and does nothing", name)
         try:
             return cls.model_validate(plain(body, cls.opaque))
         except ValidationError as error:
@@ -77,10 +89,10 @@ def _path(steps: Sequence[int | str], body: Any, *, missing: bool) -> str:
     `missing`: the last step is not there.
     """
     path, value = "", body
-    for step in steps:
+    for at, step in enumerate(steps, 1):
         if isinstance(step, int):
             path, value = f"{path}[{step}]", value[step]
-        elif isinstance(value, dict) and (step in value or missing):
+        elif isinstance(value, dict) and (step in value or (missing and at == len(steps))):
             path, value = f"{path}.{step}" if path else step, value.get(step)
     return path
 

@@ -19,6 +19,11 @@ class StoredResponse:
     output_ids: Sequence[str]
     size: int
 
+    @property
+    def input(self) -> Sequence[Item]:
+        """The items that it was asked with."""
+        return self.history[: len(self.history) - len(self.output_ids)]
+
 
 class ResponseStore:
     """Forgets the response that was used least lately once there are too many, by number or by bytes."""

@@ -1,15 +1,15 @@
 """Tools of the Responses API: functions, custom tools and namespaces, all offered to the model as functions."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vllm_mlx.api.content import tool_of
 from vllm_mlx.api.custom_input import PARAMETER
 from vllm_mlx.api.errors import invalid
-from vllm_mlx.api.tools import choice_of, note_hosted
-from vllm_mlx.chat.conversation import Tool, ToolChoice
+from vllm_mlx.api.tools import OWN_TYPES, note_hosted
+from vllm_mlx.chat.conversation import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,13 @@ class ToolSet:
                 return known
         return name
 
-    def only(self, names: Sequence[str]) -> "ToolSet":
-        """These tools alone, by the names that the model knows."""
-        return ToolSet(tuple(tool for tool in self.tools if tool.name in names), self.origins)
 
+def tool_set(lists: Iterable[tuple[str, Sequence[Any]]]) -> ToolSet:
+    """Reads lists of tools, each with where it stands in the request.
 
-def tool_set(tools: Sequence[Mapping[str, Any]]) -> ToolSet:
-    """Reads the `tools` of a request. A name that two namespaces have goes by both names. Raises `ApiError`."""
-    found = list(_flat(tools))
+    A name that two namespaces have goes by both names. Raises `ApiError`.
+    """
+    found = [tool for param, tools in lists for tool in _flat(tools, param)]
     count = Counter(origin.name for origin, _, _ in found)
     offered: dict[str, Tool] = {}
     origins: dict[str, Origin] = {}
@@ -60,24 +59,27 @@ def tool_set(tools: Sequence[Mapping[str, Any]]) -> ToolSet:
     return ToolSet(tuple(offered.values()), origins)
 
 
-def _flat(tools: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+def _flat(tools: Sequence[Any], param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
     """Each tool that the client can run: what it is to the client, the function for the model, and where it stands."""
     for i, tool in enumerate(tools):
-        if tool.get("type") != "namespace":
-            yield from _one(tool, None, f"tools[{i}]")
+        where = f"{param}[{i}]"
+        if not isinstance(tool, dict) or tool.get("type") != "namespace":
+            yield from _one(tool, None, where)
             continue
         namespace, inner = tool.get("name"), tool.get("tools")
         if not isinstance(namespace, str) or not namespace:
-            raise invalid(f"tools[{i}].name: must be a string that is not empty", f"tools[{i}].name")
-        if not isinstance(inner, list) or not all(isinstance(one, dict) for one in inner):
-            raise invalid(f"tools[{i}].tools: must be a list of tools", f"tools[{i}].tools")
+            raise invalid(f"{where}.name: must be a string that is not empty", f"{where}.name")
+        if not isinstance(inner, list):
+            raise invalid(f"{where}.tools: must be a list of tools", f"{where}.tools")
         for k, one in enumerate(inner):
-            yield from _one(one, namespace, f"tools[{i}].tools[{k}]")
+            yield from _one(one, namespace, f"{where}.tools[{k}]")
 
 
-def _one(tool: Mapping[str, Any], namespace: str | None, param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+def _one(tool: Any, namespace: str | None, param: str) -> Iterator[tuple[Origin, Mapping[str, Any], str]]:
+    if not isinstance(tool, dict):
+        raise invalid(f"{param}: must be an object", param)
     kind, name = tool.get("type"), tool.get("name")
-    if kind not in ("function", "custom"):
+    if kind not in OWN_TYPES:
         if not isinstance(kind, str):
             raise invalid(f"{param}.type: must be a string", f"{param}.type")
         note_hosted(kind)
@@ -102,23 +104,3 @@ def _custom(tool: Mapping[str, Any]) -> dict[str, Any]:
     parameter = {"type": "string", "description": "The whole input of the tool, as plain text."}
     schema = {"type": "object", "properties": {PARAMETER: parameter}, "required": [PARAMETER]}
     return {"description": description, "parameters": schema}
-
-
-def tool_choice(wish: Any, parallel: bool | None, tools: ToolSet, automatic: bool) -> tuple[ToolSet, ToolChoice]:
-    """The tools that may be called and whether one must be. Raises `ApiError`."""
-    match wish:
-        case {"type": "allowed_tools", "mode": str(mode), "tools": [*allowed]}:
-            tools = tools.only([_named(one, tools) for one in allowed])
-            wish = mode
-        case {"type": "function" | "custom"}:
-            wish = {"type": "function", "function": {"name": _named(wish, tools)}}
-        case {"type": str(kind)}:
-            raise invalid(f"tool_choice: a tool of type '{kind}' is not on this server", "tool_choice")
-    return tools, choice_of(wish, parallel, tools.tools, automatic)
-
-
-def _named(choice: Any, tools: ToolSet) -> str:
-    name = choice.get("name") if isinstance(choice, dict) else None
-    if not isinstance(name, str):
-        raise invalid("tool_choice: a tool must be named", "tool_choice")
-    return tools.name_of(name, choice.get("namespace"))

@@ -1,22 +1,24 @@
-"""`POST /v1/responses`, and what is kept of it for `GET` and `DELETE /v1/responses/{id}`: OpenAI's Responses API."""
+"""`POST /v1/responses`, and the routes under it: a prompt's length, and what is kept of a response."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
+from tool_parsers.json_text import write_json
 from vllm_mlx.api.answer import Codec
 from vllm_mlx.api.constraints import answer_of
-from vllm_mlx.api.errors import invalid, not_found, responses_shape
+from vllm_mlx.api.errors import invalid, not_found, responses_shape, unsupported
 from vllm_mlx.api.generation import GenerationRequest
 from vllm_mlx.api.requests import Wire, WireRequest
-from vllm_mlx.api.response_store import Item
-from vllm_mlx.api.response_tools import ToolSet, tool_choice, tool_set
-from vllm_mlx.api.responses_in import items_of, messages_of
+from vllm_mlx.api.response_items import input_page
+from vllm_mlx.api.response_store import Item, StoredResponse
+from vllm_mlx.api.response_tools import ToolSet, tool_set
+from vllm_mlx.api.responses_in import additional_tools, items_of, messages_of
 from vllm_mlx.api.responses_out import ResponseStream, whole
 from vllm_mlx.api.schemas import INPUT_SCHEMA
 from vllm_mlx.api.service import Service
-from vllm_mlx.api.tools import note_not_included
+from vllm_mlx.api.tools import CHOICE_NOTE, choice_of, note_not_included
 from vllm_mlx.chat.conversation import Conversation, Message
 
 INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
@@ -24,17 +26,22 @@ INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
 
 
 class WireReasoning(Wire):
-    """How much the model thinks. A summary is not made: the thoughts are sent as they are."""
+    """How much the model thinks."""
 
     effort: str | None = None
-    summary: str | None = None
+
+    ignored: ClassVar[Mapping[str, str]] = {
+        "summary": "thoughts are sent as they are",
+        "generate_summary": "thoughts are sent as they are",
+    }
 
 
 class WireText(Wire):
     """The form of the reply."""
 
     format: dict[str, Any] | None = None
-    verbosity: str | None = None
+
+    ignored: ClassVar[Mapping[str, str]] = {"verbosity": "a hint that the model was not trained on"}
 
 
 class ResponsesRequest(WireRequest):
@@ -45,7 +52,7 @@ class ResponsesRequest(WireRequest):
     instructions: str | None = None
     previous_response_id: str | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: Any = Field(None, description="none, auto, required, or an object that names tools.")
+    tool_choice: Any = Field(None, description=CHOICE_NOTE)
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
     stream: bool | None = None
@@ -68,6 +75,7 @@ class ResponsesRequest(WireRequest):
         "client_metadata": "a label for the caller's own books",
         "context_management": "the client's history is taken as it comes",
         "max_tool_calls": "counts calls of hosted tools, and there are none",
+        "personality": "a hint that the model was not trained on",
         "prompt_cache_key": "the prefix cache finds every prompt by itself",
         "prompt_cache_options": "the prefix cache finds every prompt by itself",
         "prompt_cache_retention": "the prefix cache keeps what it has room for",
@@ -95,7 +103,7 @@ class ResponsesRequest(WireRequest):
 
     @property
     def tool_set(self) -> ToolSet:
-        """The tools that may be called, once the request is decoded."""
+        """The tools that are offered, once the request is decoded."""
         return self._tool_set
 
 
@@ -105,12 +113,12 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
         raise invalid("top_logprobs needs message.output_text.logprobs in include", "top_logprobs")
     for name in set(wire.include or ()) - {*INCLUDED}:
         note_not_included(name)
-    wire._items = items_of(wire.input, wire.previous_response_id, service.responses)
-    if not wire._items:
+    items = items_of(wire.input, wire.previous_response_id, service.responses)
+    if not items:
         raise invalid("input: must not be empty", "input")
-    tools = tool_set(wire.tools or ())
+    wire._items = [item for _, item in items]
+    tools = wire._tool_set = tool_set([("tools", wire.tools or ()), *additional_tools(items)])
     automatic = service.config.enable_auto_tool_choice
-    wire._tool_set, choice = tool_choice(wire.tool_choice, wire.parallel_tool_calls, tools, automatic)
     kwargs: dict[str, Any] = {}
     if wire.reasoning is not None and wire.reasoning.effort is not None:
         kwargs["reasoning_effort"] = wire.reasoning.effort
@@ -118,9 +126,9 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     sampling = {name: value for name in ("temperature", "top_p") if (value := getattr(wire, name)) is not None}
     return GenerationRequest(
         conversation=Conversation(
-            messages=(*instructions, *messages_of(wire._items, wire._tool_set)),
-            tools=() if choice.mode == "none" else wire._tool_set.tools,
-            tool_choice=choice,
+            messages=(*instructions, *messages_of(items, tools)),
+            tools=tools.tools,
+            tool_choice=choice_of(wire.tool_choice, wire.parallel_tool_calls, tools.tools, automatic, tools.name_of),
             template_kwargs=kwargs,
         ),
         model=wire.model,
@@ -133,12 +141,30 @@ def decode(wire: ResponsesRequest, service: Service) -> GenerationRequest:
     )
 
 
-def stored(service: Service, id: str) -> bytes:
-    """The body of `GET /v1/responses/{id}`. Raises `ApiError` 404."""
+def count_tokens(request: GenerationRequest, service: Service) -> dict[str, Any]:
+    """The body of `POST /v1/responses/input_tokens`: how many tokens the prompt of a request would have."""
+    service.check_model(request.model)
+    prompt = service.render(service.shortened(request).conversation)
+    return {"object": "response.input_tokens", "input_tokens": len(prompt.ids)}
+
+
+def stored(service: Service, id: str, query: Mapping[str, str]) -> bytes:
+    """The body of `GET /v1/responses/{id}`. Raises `ApiError`."""
+    if query.get("stream", "").lower() in ("true", "1"):
+        raise unsupported("stream", "the events of a response are not kept; it is here as a whole")
+    return _found(service, id).body
+
+
+def input_items(service: Service, id: str, query: Mapping[str, str]) -> bytes:
+    """The body of `GET /v1/responses/{id}/input_items`, numbers as the client wrote them. Raises `ApiError`."""
+    return write_json(input_page(id, _found(service, id).input, query)).encode()
+
+
+def _found(service: Service, id: str) -> StoredResponse:
     found = service.responses.get(id)
     if found is None:
         raise _unknown(id)
-    return found.body
+    return found
 
 
 def delete(service: Service, id: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Items of the Responses API to the internal conversation."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tool_parsers.json_text import write_json
@@ -19,13 +19,17 @@ log = logging.getLogger(__name__)
 _ROLES: dict[str, Role] = {"user": "user", "system": "system", "developer": "developer"}
 
 
-def items_of(input: Any, previous: str | None, store: ResponseStore) -> list[Item]:
+Placed = tuple[str, Item]
+"""An item, and where it stands in the request."""
+
+
+def items_of(input: Any, previous: str | None, store: ResponseStore) -> list[Placed]:
     """All items that a request comes down to: those of the response before it, then its own, references resolved.
 
     Raises:
         ApiError: 404 when the previous response is not known (any more).
     """
-    items: list[Item] = []
+    items: list[Placed] = []
     if previous is not None:
         stored = store.get(previous)
         if stored is None:
@@ -34,28 +38,49 @@ def items_of(input: Any, previous: str | None, store: ResponseStore) -> list[Ite
                 "previous_response_id",
                 "previous_response_not_found",
             )
-        items += stored.history
+        items += [("previous_response_id", item) for item in stored.history]
+    if input is None:
+        return items
     if isinstance(input, str):
-        return [*items, {"type": "message", "role": "user", "content": input}]
+        return [*items, ("input", {"type": "message", "role": "user", "content": input})]
     if not isinstance(input, list):
         raise invalid("input: must be a string or a list of items", "input")
     for i, item in enumerate(input):
+        param = f"input[{i}]"
         if not isinstance(item, dict):
-            raise invalid(f"input[{i}]: must be an object", f"input[{i}]")
-        if item.get("type") != "item_reference":
-            items.append(item)
+            raise invalid(f"{param}: must be an object", param)
+        if _kind(item) != "item_reference":
+            items.append((param, item))
         elif isinstance(item.get("id"), str) and (known := store.item(item["id"])) is not None:
-            items.append(known)
+            items.append((param, known))
         else:
             log.warning("input[%d]: the item %.100r is not known here (any more) and is left out", i, item.get("id"))
     return items
 
 
-def messages_of(items: Sequence[Item], tools: ToolSet) -> list[Message]:
+def _kind(item: Item) -> Any:
+    """The type of an item. A message may be without, and so may a reference, which then has an id and nothing else."""
+    kind = item.get("type")
+    if kind is not None:
+        return kind
+    return "message" if "role" in item else "item_reference" if "id" in item and item.keys() <= {"id", "type"} else None
+
+
+def additional_tools(items: Sequence[Placed]) -> Iterator[tuple[str, list[Any]]]:
+    """The lists of tools that stand between the messages, and where. Raises `ApiError`."""
+    for param, item in items:
+        if item.get("type") == "additional_tools":
+            tools = item.get("tools")
+            if not isinstance(tools, list):
+                raise invalid(f"{param}.tools: must be a list of tools", f"{param}.tools")
+            yield f"{param}.tools", tools
+
+
+def messages_of(items: Sequence[Placed], tools: ToolSet) -> list[Message]:
     """The turns that items make up: what an assistant gave in one reply is one message. Raises `ApiError`."""
     turns = _Turns(tools)
-    for i, item in enumerate(items):
-        turns.add(item, f"input[{i}]")
+    for param, item in items:
+        turns.add(item, param)
     turns.close()
     return turns.messages
 
@@ -72,7 +97,7 @@ class _Turns:
         self._last = ""
 
     def add(self, item: Item, param: str) -> None:
-        kind = item.get("type", "message" if "role" in item else None)
+        kind = _kind(item)
         if not isinstance(kind, str):
             raise invalid(f"{param}.type: must be a string", f"{param}.type")
         match kind:
@@ -92,6 +117,8 @@ class _Turns:
                 self.messages.append(
                     Message("tool", result_text(item.get("output"), f"{param}.output"), tool_call_id=call)
                 )
+            case "additional_tools":
+                return
             case _:
                 note_left_out(kind)
                 return

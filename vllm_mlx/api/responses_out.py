@@ -11,10 +11,10 @@ import orjson
 from tool_parsers.events import ArgumentsDelta, CallAborted, CallEnd, CallStart, Event, Reasoning, Text
 from tool_parsers.json_text import write_json
 from vllm_mlx.api.answer import StreamEncoder
-from vllm_mlx.api.chat_completions import logprobs_of
 from vllm_mlx.api.custom_input import CustomInput
 from vllm_mlx.api.errors import ApiError
 from vllm_mlx.api.generation import Finished, Job, Outcome, Token, Usage
+from vllm_mlx.api.logprobs import logprobs_of
 from vllm_mlx.api.response_tools import Origin
 from vllm_mlx.api.sealed import seal
 from vllm_mlx.api.service import Service

@@ -3,6 +3,8 @@
 from typing import Any
 
 _STRING = {"type": "string"}
+_ANYTHING: dict[str, Any] = {}
+"""What comes back from any server, and need not be right."""
 _NAME = {"type": "string", "minLength": 1}
 
 
@@ -23,7 +25,8 @@ BLOCKS_SCHEMA: dict[str, Any] = {
         _STRING,
         _list(
             _TEXT,
-            _object(type={"const": "thinking"}, thinking=_STRING, signature=_STRING),
+            _object(type={"const": "thinking"}, thinking=_ANYTHING, signature=_ANYTHING),
+            _object(type={"const": "redacted_thinking"}, data=_ANYTHING),
             _object(type={"const": "tool_use"}, id=_STRING, name=_NAME, input={"type": "object"}),
             _object(type={"const": "tool_result"}, tool_use_id=_STRING, content=_STRING),
         ),

@@ -79,6 +79,15 @@ class Service:
             known = ", ".join(self.names)
             raise not_found(f"the model '{name}' does not exist; this server has {known}", "model", "model_not_found")
 
+    def known_ids(self, ids: Sequence[int], param: str) -> list[int]:
+        """Token ids of the model. Raises `ApiError` for others."""
+        size = self.engine.info.vocab_size
+        for index, id in enumerate(ids):
+            if not 0 <= id < size:
+                where = f"{param}[{index}]"
+                raise invalid(f"{where}: {id} is no token of this model, which has {size}", where)
+        return list(ids)
+
     def render(self, conversation: Conversation) -> Prompt:
         """The prompt of a conversation. Raises `ApiError` when the chat template refuses it."""
         try:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from vllm_mlx.api.chat_request import ChatCompletionRequest, decode
-from vllm_mlx.api.completions import known_ids
 from vllm_mlx.api.errors import invalid
 from vllm_mlx.api.requests import WireRequest
 from vllm_mlx.api.service import Service
@@ -67,4 +66,4 @@ def detokenize(body: Any, service: Service) -> dict[str, Any]:
     """The text of token ids, control tokens included. Raises `ApiError`."""
     wire = DetokenizeRequest.read(body)
     service.check_model(wire.model)
-    return {"prompt": service.chat.decode(known_ids(wire.tokens, "tokens", service))}
+    return {"prompt": service.chat.decode(service.known_ids(wire.tokens, "tokens"))}

@@ -61,11 +61,15 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`named` carries the function's name in `name`. `parallel` False: at most one call in the reply."""
+    """`named` carries the function's name in `name`. `parallel` False: at most one call in the reply.
+
+    `allowed`: the model is told of all tools and may call only these; None: any of them.
+    """
 
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str | None = None
     parallel: bool = True
+    allowed: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-_RESERVED = ("messages", "tools", "add_generation_prompt")
+RESERVED = ("messages", "tools", "add_generation_prompt")
+"""Variables that no template argument may set."""
 
 
 class ChatTemplate:
@@ -150,7 +151,7 @@ class ChatTemplate:
             TemplateError: the template raised, or could not use what it was given.
         """
         kwargs = dict(kwargs or {})
-        for name in _RESERVED:
+        for name in RESERVED:
             if name in kwargs:
                 raise TemplateError(f"chat_template_kwargs may not set {name!r}")
         variables = {**self._variables, **kwargs, "messages": messages, "tools": tools or None}
