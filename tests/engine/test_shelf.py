@@ -102,6 +102,16 @@ def test_what_was_guessed_is_evicted_first(core_run):
     assert cache.match(text(2, 100))[0] == 0
 
 
+def test_the_last_sequences_to_end_can_still_be_cut(core_run):
+    """For a `Finish` that crossed with the end; it is late by a few steps at most."""
+    run = core_run(max_num_seqs=1)
+    replies = [run.run(f"r{i}", text(i, 50), 20) for i in range(5)]
+    for i, kept in ((0, 69), (3, 55), (4, 55)):
+        run.finish(f"r{i}", 5)
+        assert run.core._shelf.cache.match(text(i, 50) + replies[i])[0] == kept
+    assert not run.core._shelf._ended.keys() - {"r3", "r4"}
+
+
 def test_prefilling_ahead_can_be_turned_off(core_run):
     run = core_run(prewarm=False)
     run.core.handle(Prewarm(text(1, 400)))
