@@ -10,7 +10,7 @@ from mlx_lm.models.cache import CacheList
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.attention import RowCache
 from vllm_mlx.engine.prefix_cache import Lease, PrefixCache
-from vllm_mlx.engine.tree import BLOCK
+from vllm_mlx.engine.tree import BLOCK, ends
 
 LAYERS = 2
 
@@ -43,7 +43,8 @@ def check(caches, tokens) -> None:
 
 def check_tree(cache: PrefixCache) -> None:
     for run in cache.nodes():
-        assert run.end // BLOCK - run.base // BLOCK == len(run.hashes)
+        tokens = [token for part, end in ends(run.path(), run.end) for token in part.tokens[: end - part.base]]
+        assert list(cache.chain(tokens))[run.base // BLOCK :] == run.hashes
         assert all(child.parent is run and run.base < child.base <= run.end for child in run.children)
         if not run.lent:
             check(run.caches, run.tokens)
