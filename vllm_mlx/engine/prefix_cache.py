@@ -5,8 +5,8 @@
 
 A running row takes the stored run over instead of copying it, and gives it back when it ends; what the row's prompt
 does not share is cut off first and stays as a child. Only a prefix that another row is using at the moment is copied.
-Lookup is by hashes of token blocks, each chained to the one before: linear in the prompt. Bytes are bounded by dropping
-the least recently used leaf.
+Lookup is by hashes of token blocks, each chained to the one before: linear in the prompt. Bytes are bounded by cutting
+back the least recently used leaf.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,6 +128,16 @@ class PrefixCache(Tree[Run]):
         if tail:
             self.attach(tail, run, tail_hashes)
 
+    def _end_at(self, run: Run, count: int) -> list[bytes]:
+        """Forgets what a run has beyond the first `count` tokens, but not its buffers; the hashes of that."""
+        kept = count // BLOCK - run.base // BLOCK
+        gone = run.hashes[kept:]
+        self.unregister(run, gone)
+        del run.hashes[kept:]
+        del run.tokens[count - run.base :]
+        kv.trim(run.caches, count - run.base)
+        return gone
+
     def share(self, lease: Lease, tokens: Sequence[int]) -> None:
         """The row has computed all of `tokens`: others may copy from it while it runs."""
         if lease.run is None:
@@ -220,30 +230,44 @@ class PrefixCache(Tree[Run]):
         found, run = self.match(tokens)
         if run is None or run.lent or found <= count or run.base > count or run.end > found or run.children:
             return
-        kept = max(0, count // BLOCK - run.base // BLOCK)
-        self.unregister(run, run.hashes[kept:])
-        del run.hashes[kept:]
-        del run.tokens[count - run.base :]
-        kv.trim(run.caches, count - run.base)
+        if run.base == count:
+            self.remove(run)
+        else:
+            self._end_at(run, count)
 
     def make_room(self, count: int, path: Sequence[Run]) -> bool:
         """Drops others than `path` for `count` bytes more; False if they do not suffice."""
         return self.shrink_to(self.max_bytes - count, keep=path) <= self.max_bytes - count
 
     def shrink_to(self, limit: int, keep: Sequence[Run] = ()) -> int:
-        """Drops least recently used leaves until what is stored takes at most `limit` bytes; returns the bytes."""
+        """Cuts least recently used leaves back until what is stored takes at most `limit` bytes; returns the bytes."""
         held = self.nbytes
         while held > limit:
             leaves = [run for run in self.nodes() if not run.children and not run.lent and run not in keep]
             if not leaves:
                 break
             oldest = min(leaves, key=lambda run: run.used)
-            held -= kv.nbytes(oldest.caches)
-            self._evicted |= dict.fromkeys(oldest.hashes)
-            self.remove(oldest)
+            held -= self._cut_back(oldest, held - limit, oldest.base)
         while len(self._evicted) > _REMEMBERED:
             del self._evicted[next(iter(self._evicted))]
         return held
+
+    def _cut_back(self, run: Run, excess: int, floor: int) -> int:
+        """Takes `excess` bytes off a run's end, or what it has beyond the first `floor` tokens; returns the bytes.
+
+        Spare buffers go first. Where tokens must go, an eighth of them does at least: what is left is copied.
+        """
+        held = kv.nbytes(run.caches)
+        end = run.base + (held - excess) // kv.token_bytes(run.caches)
+        if end < run.end:
+            end = max(floor, min(end, run.end - len(run.tokens) // 8) // BLOCK * BLOCK)
+            if end - run.base < BLOCK and floor == run.base:
+                self._evicted |= dict.fromkeys(run.hashes)
+                self.remove(run)
+                return held
+            self._evicted |= dict.fromkeys(self._end_at(run, end))
+        kv.shrink(run.caches, exactly=True)
+        return held - kv.nbytes(run.caches)
 
     def forgotten(self, node: Run) -> None:
         node.caches = []
