@@ -112,6 +112,23 @@ def idle(length: int, limit: int) -> tuple[PrefixCache, list[int], int]:
     return cache, conversation, per_token
 
 
+def test_a_conversation_in_very_many_pieces_is_brought_together():
+    cache, tokens = big(), sequence(1, 1200 * BLOCK)
+    whole = cache.take(tokens)
+    compute(whole, tokens)
+    hashes, run = list(cache.chain(tokens)), None
+    for base in range(0, len(tokens), BLOCK):
+        part = kv.piece(whole.caches, base, base + BLOCK)
+        cache.adopt(run, base, tokens[base : base + BLOCK], part, [hashes[base // BLOCK]])
+        run = cache.match(tokens[: base + BLOCK])[1]
+    lease = cache.take([*tokens, 1])
+    assert lease.length == len(tokens)
+    check(lease.caches, tokens)
+    cache.give(lease, tokens, len(tokens))
+    assert len(list(cache.nodes())) == 1
+    check_tree(cache)
+
+
 def test_branches_share_their_beginning_and_both_stay():
     cache, system = big(), sequence(1, 300)
     left, right = system + sequence(2, 200), system + sequence(3, 250)

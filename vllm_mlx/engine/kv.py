@@ -3,7 +3,7 @@
 Every operation goes layer by layer and evaluates each: beside what it makes it needs one layer's bytes at most.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -84,6 +84,19 @@ def piece(caches: Caches, start: int, end: int) -> Caches:
         return part
 
     return _mapped(caches, cut)
+
+
+def join(caches: Caches, parts: Sequence[tuple[Caches, int]]) -> None:
+    """Appends the first tokens, so many, of each part. The parts are used up: their buffers go layer by layer."""
+    total = length(caches) + sum(count for _, count in parts)
+    for leaf, *rest in zip(_leaves(caches), *(_leaves(part) for part, _ in parts), strict=True):
+        leaf.reserve = total
+        for more, (_, count) in zip(rest, parts, strict=True):
+            assert more.keys is not None
+            assert more.values is not None
+            leaf.update_and_fetch(more.keys[..., :count, :], more.values[..., :count, :])
+            more.keys = more.values = None
+        mx.eval(leaf.keys, leaf.values)
 
 
 def extend(caches: Caches, part: Caches, count: int) -> None:

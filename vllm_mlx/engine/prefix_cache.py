@@ -16,7 +16,7 @@ from typing import Literal
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.kv import Caches
 from vllm_mlx.engine.protocol import Miss
-from vllm_mlx.engine.tree import BLOCK, Node, Tree, follower
+from vllm_mlx.engine.tree import BLOCK, Node, Tree, ends, follower
 
 _REMEMBERED = 65536
 """Hashes of evicted blocks."""
@@ -71,9 +71,9 @@ class PrefixCache(Tree[Run]):
         if any(part.lent for part in path):
             return self._copied(path, count)
         self.make_room((run.end - count) * kv.token_bytes(run.caches), path)
-        root = self._brought_together(run, count)
-        root.lent = True
-        return Lease(root.caches, count, root)
+        self._bring_together(path, count)
+        path[0].lent = True
+        return Lease(path[0].caches, count, path[0])
 
     def _copied(self, path: list[Run], count: int) -> Lease:
         caches = self._make()
@@ -87,26 +87,28 @@ class PrefixCache(Tree[Run]):
             kv.extend(caches, part.caches, end - part.base)
         return Lease(caches, count)
 
-    def _brought_together(self, run: Run, count: int) -> Run:
-        """Makes the root of `run` hold exactly the first `count` tokens; cut-off tails become its children."""
-        if run.parent is None:
-            self._split(run, count)
-            return run
-        root = self._brought_together(run.parent, run.base)
-        self._split(run, count)
-        root.children.remove(run)
-        for child in run.children:
-            child.parent = root
-        root.children += run.children
-        kv.extend(root.caches, run.caches, count - run.base)
-        root.tokens += run.tokens
-        self.unregister(run, run.hashes)
-        self.forgotten(run)
-        self._register(root, run.hashes)
-        return root
+    def _bring_together(self, path: list[Run], count: int) -> None:
+        """Makes the root hold exactly the first `count` tokens; cut-off tails become its children."""
+        for part, end in ends(path, count):
+            self._split(part, end)
+        root, *rest = path
+        if not rest:
+            return
+        kv.join(root.caches, [(part.caches, len(part.tokens)) for part in rest])
+        for part in rest:
+            root.children.remove(part)
+            for child in part.children:
+                child.parent = root
+            root.children += part.children
+            root.tokens += part.tokens
+            self.unregister(part, part.hashes)
+            self.forgotten(part)
+        self._register(root, [digest for part in rest for digest in part.hashes])
 
     def _split(self, run: Run, count: int) -> None:
         """Cuts a run at `count`; its tail becomes a child, if it is worth it."""
+        if run.end == count:
+            return
         tail_tokens = run.tokens[count - run.base :]
         kept = count // BLOCK - run.base // BLOCK
         tail_hashes = run.hashes[kept:]
