@@ -112,6 +112,81 @@ def idle(length: int, limit: int) -> tuple[PrefixCache, list[int], int]:
     return cache, conversation, per_token
 
 
+@pytest.mark.parametrize(
+    ("limit", "shared", "found"),
+    [
+        (6000, 640, 2000),
+        (3600, 640, 2000),
+        (2700, 640, 2000),
+        (2100, 32, 2000),
+        # Another copy does not fit: the conversation gives its end.
+        (2300, 640, 1600),
+        (2000, 640, 1300),
+        (2000, 32, 1700),
+    ],
+)
+def test_a_small_request_leaves_the_conversation_that_begins_like_it_alone(limit, shared, found):
+    cache, conversation, per_token = idle(2000, limit)
+    small = conversation[:shared] + sequence(2, 60)
+    lease = cache.take(small)
+    assert lease.length == shared
+    assert kv.nbytes(lease.caches) < (shared + 200) * per_token
+    assert cache.nbytes + shared * per_token <= cache.max_bytes
+    check(lease.caches, small[:shared])
+    check_tree(cache)
+    assert found <= cache.match(conversation)[0] <= min(2000, found + 100)
+    compute(lease, small)
+    cache.give(lease, small, len(small))
+    check_tree(cache)
+    assert cache.match(small)[0] == len(small)
+
+
+def test_turns_of_a_conversation_and_of_a_small_one_beside_it_copy_the_small_one_only():
+    cache, conversation, per_token = idle(2000, 6000)
+    small = conversation[:100] + sequence(2, 60)
+    for turn in range(3):
+        small = small + sequence(10 + turn, 40)
+        assert kv.nbytes(cache.take(small).caches) < 400 * per_token
+        play(cache, small, [])
+        (root,) = (run for run in cache.nodes() if run.parent is None)
+        lease = cache.take([*conversation, 1])
+        assert (lease.length, lease.caches) == (2000, root.caches)
+        cache.give(lease, conversation, 2000)
+        check_tree(cache)
+    assert held(cache) == len(conversation) + len(small) - 100
+
+
+def test_others_go_before_the_end_of_a_conversation_that_a_small_request_begins_like():
+    cache, conversation, _ = idle(2000, 2900)
+    play(cache, sequence(5, 500), [])
+    play(cache, conversation[:640] + sequence(2, 60), [])
+    assert cache.match(conversation)[0] == 2000
+    assert cache.match(sequence(5, 500))[0] < 500
+
+
+def test_of_an_end_that_was_written_anew_what_fits_is_kept():
+    cache, conversation, _ = idle(2000, 2400)
+    assert play(cache, conversation[:1500] + sequence(2, 60), []) == 1500
+    assert 1500 < cache.match(conversation)[0] < 2000
+    cache.take(conversation)
+    assert cache.last_miss.kind == "evicted"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [
+        ([*sequence(1, 300), 1], 0),
+        (sequence(1, 200) + sequence(2, 40), 100),
+        (sequence(1, 100) + sequence(2, 40), 100),
+        (sequence(2, 100), 0),
+    ],
+)
+def test_what_a_prompt_would_copy_is_known_before(prompt, tokens):
+    cache = big()
+    play(cache, sequence(1, 300), [])
+    assert cache.copies(prompt) == tokens
+
+
 def test_a_conversation_in_very_many_pieces_is_brought_together():
     cache, tokens = big(), sequence(1, 1200 * BLOCK)
     whole = cache.take(tokens)

@@ -102,6 +102,23 @@ def test_what_was_guessed_is_evicted_first(core_run):
     assert cache.match(text(2, 100))[0] < 100
 
 
+def test_what_would_be_stored_twice_beside_a_guess_must_fit_too(core_run):
+    run = core_run()
+    run.run("a", text(1, 600), 4)
+    cache = run.core._shelf.cache
+    per_token = cache.nbytes // 603
+    for limit, begun in ((603 + 250, False), (603 + 600, True)):
+        cache.max_bytes = limit * per_token
+        run.core.handle(Prewarm(text(1, 200) + text(2, 100)))
+        assert run.core.prewarms
+        run.core.tend()
+        assert (cache.match(text(1, 200) + text(2, 100))[0] > 200) == begun
+        assert cache.match(text(1, 600))[0] == 600
+        while run.core.prewarms:
+            run.core.tend()
+        assert cache.nbytes <= cache.max_bytes
+
+
 def test_the_last_sequences_to_end_can_still_be_cut(core_run):
     """For a `Finish` that crossed with the end; it is late by a few steps at most."""
     run = core_run(max_num_seqs=1)

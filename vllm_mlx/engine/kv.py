@@ -86,6 +86,16 @@ def piece(caches: Caches, start: int, end: int) -> Caches:
     return _mapped(caches, cut)
 
 
+def behead(caches: Caches, count: int) -> None:
+    """Forgets the first `count` tokens, and gives their buffers and spare ones back."""
+    for leaf in _leaves(caches):
+        assert leaf.keys is not None
+        assert leaf.values is not None
+        leaf.keys, leaf.values = (mx.contiguous(x[..., count : leaf.offset, :]) for x in (leaf.keys, leaf.values))
+        leaf.offset -= count
+        mx.eval(leaf.keys, leaf.values)
+
+
 def join(caches: Caches, parts: Sequence[tuple[Caches, int]]) -> None:
     """Appends the first tokens, so many, of each part. The parts are used up: their buffers go layer by layer."""
     total = length(caches) + sum(count for _, count in parts)

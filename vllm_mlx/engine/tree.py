@@ -142,6 +142,18 @@ def follower(node: Node | None, count: int) -> list[int]:
     return next((child.tokens for child in node.children if child.base == count), [])
 
 
+def holders(node: N | None, count: int) -> list[N]:
+    """The nodes that hold the first `count` tokens, which end in `node`; none if they are too few to be worth it."""
+    while node and node.base >= count:
+        node = node.parent
+    return node.path() if node and count >= BLOCK else []
+
+
 def ends(path: Sequence[N], count: int) -> list[tuple[N, int]]:
     """The nodes of a path, and up to which token each is of the first `count`."""
     return list(zip(path, [*(node.base for node in path[1:]), count], strict=True))
+
+
+def beyond(path: Sequence[N], count: int) -> int:
+    """The tokens in the nodes of a path that are not among the first `count`."""
+    return sum(node.end - end for node, end in ends(path, count))
