@@ -10,7 +10,7 @@ from mlx_lm.models.cache import CacheList
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.attention import RowCache
 from vllm_mlx.engine.prefix_cache import Lease, PrefixCache
-from vllm_mlx.engine.tree import BLOCK
+from vllm_mlx.engine.tree import BLOCK, ends
 
 LAYERS = 2
 
@@ -43,7 +43,8 @@ def check(caches, tokens) -> None:
 
 def check_tree(cache: PrefixCache) -> None:
     for run in cache.nodes():
-        assert run.end // BLOCK - run.base // BLOCK == len(run.hashes)
+        tokens = [token for part, end in ends(run.path(), run.end) for token in part.tokens[: end - part.base]]
+        assert list(cache.chain(tokens))[run.base // BLOCK :] == run.hashes
         assert all(child.parent is run and run.base < child.base <= run.end for child in run.children)
         if not run.lent:
             check(run.caches, run.tokens)
@@ -100,6 +101,107 @@ def test_a_row_takes_the_stored_arrays_over():
     lease = cache.take([*prompt, 1, 2])
     assert lease.caches is caches
     assert cache.nbytes == 0
+
+
+def idle(length: int, limit: int) -> tuple[PrefixCache, list[int], int]:
+    """A cache for `limit` tokens with one conversation in it, that, and the bytes of a token."""
+    cache, conversation = big(), sequence(1, length)
+    play(cache, conversation, [])
+    per_token = kv.token_bytes(next(cache.nodes()).caches)
+    cache.max_bytes = limit * per_token
+    return cache, conversation, per_token
+
+
+@pytest.mark.parametrize(
+    ("limit", "shared", "found"),
+    [
+        (6000, 640, 2000),
+        (3600, 640, 2000),
+        (2700, 640, 2000),
+        (2100, 32, 2000),
+        # Another copy does not fit: the conversation gives its end.
+        (2300, 640, 1600),
+        (2000, 640, 1300),
+        (2000, 32, 1700),
+    ],
+)
+def test_a_small_request_leaves_the_conversation_that_begins_like_it_alone(limit, shared, found):
+    cache, conversation, per_token = idle(2000, limit)
+    small = conversation[:shared] + sequence(2, 60)
+    lease = cache.take(small)
+    assert lease.length == shared
+    assert kv.nbytes(lease.caches) < (shared + 200) * per_token
+    assert cache.nbytes + shared * per_token <= cache.max_bytes
+    check(lease.caches, small[:shared])
+    check_tree(cache)
+    assert found <= cache.match(conversation)[0] <= min(2000, found + 100)
+    compute(lease, small)
+    cache.give(lease, small, len(small))
+    check_tree(cache)
+    assert cache.match(small)[0] == len(small)
+
+
+def test_turns_of_a_conversation_and_of_a_small_one_beside_it_copy_the_small_one_only():
+    cache, conversation, per_token = idle(2000, 6000)
+    small = conversation[:100] + sequence(2, 60)
+    for turn in range(3):
+        small = small + sequence(10 + turn, 40)
+        assert kv.nbytes(cache.take(small).caches) < 400 * per_token
+        play(cache, small, [])
+        (root,) = (run for run in cache.nodes() if run.parent is None)
+        lease = cache.take([*conversation, 1])
+        assert (lease.length, lease.caches) == (2000, root.caches)
+        cache.give(lease, conversation, 2000)
+        check_tree(cache)
+    assert held(cache) == len(conversation) + len(small) - 100
+
+
+def test_others_go_before_the_end_of_a_conversation_that_a_small_request_begins_like():
+    cache, conversation, _ = idle(2000, 2900)
+    play(cache, sequence(5, 500), [])
+    play(cache, conversation[:640] + sequence(2, 60), [])
+    assert cache.match(conversation)[0] == 2000
+    assert cache.match(sequence(5, 500))[0] < 500
+
+
+def test_of_an_end_that_was_written_anew_what_fits_is_kept():
+    cache, conversation, _ = idle(2000, 2400)
+    assert play(cache, conversation[:1500] + sequence(2, 60), []) == 1500
+    assert 1500 < cache.match(conversation)[0] < 2000
+    cache.take(conversation)
+    assert cache.last_miss.kind == "evicted"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [
+        ([*sequence(1, 300), 1], 0),
+        (sequence(1, 200) + sequence(2, 40), 100),
+        (sequence(1, 100) + sequence(2, 40), 100),
+        (sequence(2, 100), 0),
+    ],
+)
+def test_what_a_prompt_would_copy_is_known_before(prompt, tokens):
+    cache = big()
+    play(cache, sequence(1, 300), [])
+    assert cache.copies(prompt) == tokens
+
+
+def test_a_conversation_in_very_many_pieces_is_brought_together():
+    cache, tokens = big(), sequence(1, 1200 * BLOCK)
+    whole = cache.take(tokens)
+    compute(whole, tokens)
+    hashes, run = list(cache.chain(tokens)), None
+    for base in range(0, len(tokens), BLOCK):
+        part = kv.piece(whole.caches, base, base + BLOCK)
+        cache.adopt(run, base, tokens[base : base + BLOCK], part, [hashes[base // BLOCK]])
+        run = cache.match(tokens[: base + BLOCK])[1]
+    lease = cache.take([*tokens, 1])
+    assert lease.length == len(tokens)
+    check(lease.caches, tokens)
+    cache.give(lease, tokens, len(tokens))
+    assert len(list(cache.nodes())) == 1
+    check_tree(cache)
 
 
 def test_branches_share_their_beginning_and_both_stay():
@@ -177,6 +279,28 @@ def test_the_least_recently_used_leaf_goes_first():
     assert cache.last_miss.kind == "evicted"
     cache.shrink_to(0)
     assert list(cache.nodes()) == [run for run in cache.nodes() if run.lent]
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"), [(640, 640), (639, 544), (500, 480), (400, 384), (100, 96), (32, 32), (31, 0), (0, 0)]
+)
+def test_the_last_leaf_loses_no_more_than_its_end(limit, kept):
+    cache, tokens, per_token = idle(640, 640)
+    assert cache.shrink_to(limit * per_token) == kept * per_token == cache.nbytes
+    check_tree(cache)
+    assert cache.match(tokens)[0] == kept
+    cache.take(tokens)
+    assert (cache.last_miss.kind if kept < 640 else "evicted") == "evicted"
+
+
+def test_spare_buffers_go_before_tokens():
+    cache, tokens, per_token = idle(640, 2000)
+    lease = cache.take([*tokens, 1])
+    kv.reserve(lease.caches, 680)
+    cache.give(lease, tokens, 640)
+    assert cache.nbytes > 640 * per_token
+    assert cache.shrink_to(640 * per_token) == 640 * per_token
+    assert cache.match(tokens)[0] == 640
 
 
 def test_a_miss_says_where_and_what():

@@ -83,6 +83,10 @@ def test_growth_puts_the_youngest_back_and_it_ends_as_if_nothing_had_happened(co
         step_within(run, limit)
         put_back = put_back or any(s.submit.id == "young" and s.generated for s in run.core._scheduler.waiting)
     assert put_back
+    # It resumed from what the older row had left room for.
+    lookup = run.core._shelf._lookups[-1]
+    assert lookup.id == "young"
+    assert 100 < lookup.cached_tokens < 40 + 420 // 2
     for id, prompt in prompts.items():
         assert run.tokens[id] == core_run().run(id, prompt, 420)
         assert run.deltas[id][0].cached_tokens == 0

@@ -131,11 +131,19 @@ def test_a_stop_id_is_reported_apart_from_the_tokens():
     assert (last.tokens, last.finish, last.stop_id, last.cached_tokens) == ([], "stop", 9, None)
 
 
-def written(s, sequence, natural) -> list[int]:
-    """Plays the step loop: launches ahead by one step, except where the scheduler must wait."""
+def written(s, sequence, natural, requeued_at=None) -> list[int]:
+    """Plays the step loop: launches ahead by one step, except where the scheduler must wait.
+
+    At `requeued_at` launched tokens the slot is taken away, and given back at once.
+    """
     flying = None
     out = []
     while sequence.phase is Phase.DECODE:
+        if sequence.launched == requeued_at:
+            s.requeue(sequence)
+            flying = requeued_at = None
+            assert admitted(s) == [sequence]
+            s.prefilled(sequence, sequence.remaining)
         if flying is not None and sequence.must_wait:
             out += s.accept(sequence, flying).tokens
             flying = None
@@ -166,6 +174,23 @@ def test_a_thought_is_closed_when_its_budget_is_used_up(budget, natural, expecte
     s = scheduler()
     sequence = decoding(s, submit("a", max_tokens=6, thinking=Thinking(True, [50, 51], budget)))
     assert written(s, sequence, natural) == expected
+
+
+@pytest.mark.parametrize("requeued_at", range(7))
+@pytest.mark.parametrize(
+    ("close_ids", "natural", "expected"),
+    [
+        ([50, 51, 52], [1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 50, 51, 52, 1]),
+        ([50, 51, 52], [1, 1, 50, 1, 1, 1, 1], [1, 1, 50, 51, 52, 1, 1]),
+        ([50, 50, 51], [1, 1, 50, 1, 1, 1, 1], [1, 1, 50, 50, 51, 1, 1]),
+        ([50], [1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 50, 1, 1, 1]),
+        ([50, 51], [1, 50, 51, 1, 1, 1, 1], [1, 50, 51, 1, 1, 1, 1]),
+    ],
+)
+def test_a_thought_is_closed_wherever_its_sequence_was_put_back(close_ids, natural, expected, requeued_at):
+    s = scheduler()
+    sequence = decoding(s, submit("a", max_tokens=7, thinking=Thinking(True, close_ids, 3)))
+    assert written(s, sequence, natural, requeued_at) == expected
 
 
 def test_a_closed_thought_has_no_budget():

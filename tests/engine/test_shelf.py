@@ -99,7 +99,34 @@ def test_what_was_guessed_is_evicted_first(core_run):
     cache = run.core._shelf.cache
     cache.shrink_to(int(cache.nbytes * 0.75))
     assert cache.match(text(1, 100))[0] == 100
-    assert cache.match(text(2, 100))[0] == 0
+    assert cache.match(text(2, 100))[0] < 100
+
+
+def test_what_would_be_stored_twice_beside_a_guess_must_fit_too(core_run):
+    run = core_run()
+    run.run("a", text(1, 600), 4)
+    cache = run.core._shelf.cache
+    per_token = cache.nbytes // 603
+    for limit, begun in ((603 + 250, False), (603 + 600, True)):
+        cache.max_bytes = limit * per_token
+        run.core.handle(Prewarm(text(1, 200) + text(2, 100)))
+        assert run.core.prewarms
+        run.core.tend()
+        assert (cache.match(text(1, 200) + text(2, 100))[0] > 200) == begun
+        assert cache.match(text(1, 600))[0] == 600
+        while run.core.prewarms:
+            run.core.tend()
+        assert cache.nbytes <= cache.max_bytes
+
+
+def test_the_last_sequences_to_end_can_still_be_cut(core_run):
+    """For a `Finish` that crossed with the end; it is late by a few steps at most."""
+    run = core_run(max_num_seqs=1)
+    replies = [run.run(f"r{i}", text(i, 50), 20) for i in range(5)]
+    for i, kept in ((0, 69), (3, 55), (4, 55)):
+        run.finish(f"r{i}", 5)
+        assert run.core._shelf.cache.match(text(i, 50) + replies[i])[0] == kept
+    assert not run.core._shelf._ended.keys() - {"r3", "r4"}
 
 
 def test_prefilling_ahead_can_be_turned_off(core_run):

@@ -74,6 +74,21 @@ def test_what_is_stored_is_not_written_again(tmp_path):
     assert [(file, file.stat().st_mtime_ns) for file in files(tmp_path)] == before
 
 
+def test_what_is_left_of_a_conversation_that_was_cut_back_is_written(tmp_path):
+    cache, store, tokens = big(), store_at(tmp_path), sequence(1, 900)
+    lease = cache.take(tokens)
+    compute(lease, tokens)
+    cache.give(lease, tokens, 900)
+    store.offer(tokens)
+    cache.shrink_to(cache.nbytes // 2)
+    left = cache.match(tokens)[0]
+    assert left > 400
+    while store.busy:
+        store.pump(cache)
+        time.sleep(0.001)
+    assert fetched(store_at(tmp_path), big(), tokens) == left
+
+
 def test_branches_share_their_files(tmp_path):
     cache, store, system = big(), store_at(tmp_path), sequence(1, 640)
     left, right = system + sequence(2, 300), system + sequence(3, 300)

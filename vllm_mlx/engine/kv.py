@@ -3,7 +3,7 @@
 Every operation goes layer by layer and evaluates each: beside what it makes it needs one layer's bytes at most.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -86,6 +86,29 @@ def piece(caches: Caches, start: int, end: int) -> Caches:
     return _mapped(caches, cut)
 
 
+def behead(caches: Caches, count: int) -> None:
+    """Forgets the first `count` tokens, and gives their buffers and spare ones back."""
+    for leaf in _leaves(caches):
+        assert leaf.keys is not None
+        assert leaf.values is not None
+        leaf.keys, leaf.values = (mx.contiguous(x[..., count : leaf.offset, :]) for x in (leaf.keys, leaf.values))
+        leaf.offset -= count
+        mx.eval(leaf.keys, leaf.values)
+
+
+def join(caches: Caches, parts: Sequence[tuple[Caches, int]]) -> None:
+    """Appends the first tokens, so many, of each part. The parts are used up: their buffers go layer by layer."""
+    total = length(caches) + sum(count for _, count in parts)
+    for leaf, *rest in zip(_leaves(caches), *(_leaves(part) for part, _ in parts), strict=True):
+        leaf.reserve = total
+        for more, (_, count) in zip(rest, parts, strict=True):
+            assert more.keys is not None
+            assert more.values is not None
+            leaf.update_and_fetch(more.keys[..., :count, :], more.values[..., :count, :])
+            more.keys = more.values = None
+        mx.eval(leaf.keys, leaf.values)
+
+
 def extend(caches: Caches, part: Caches, count: int) -> None:
     """Appends the first `count` tokens of `part`."""
     for leaf, more in zip(_leaves(caches), _leaves(part), strict=True):
@@ -104,10 +127,11 @@ def reserve(caches: Caches, count: int) -> None:
             mx.eval(leaf.keys, leaf.values)
 
 
-def shrink(caches: Caches) -> None:
-    """Gives back spare capacity where it is more than a 16th."""
+def shrink(caches: Caches, *, exactly: bool = False) -> None:
+    """Gives back spare capacity: where it is more than a 16th, or `exactly` all."""
     for leaf in _leaves(caches):
-        if leaf.keys is None or leaf.values is None or leaf.keys.shape[2] <= leaf.offset + leaf.offset // 16 + 64:
+        spare = 0 if exactly else leaf.offset // 16 + 64
+        if leaf.keys is None or leaf.values is None or leaf.keys.shape[2] <= leaf.offset + spare:
             continue
         leaf.keys, leaf.values = (mx.contiguous(x[..., : leaf.offset, :]) for x in (leaf.keys, leaf.values))
         mx.eval(leaf.keys, leaf.values)

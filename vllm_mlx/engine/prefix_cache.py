@@ -4,9 +4,10 @@
                   └─ child [880..1200)
 
 A running row takes the stored run over instead of copying it, and gives it back when it ends; what the row's prompt
-does not share is cut off first and stays as a child. Only a prefix that another row is using at the moment is copied.
-Lookup is by hashes of token blocks, each chained to the one before: linear in the prompt. Bytes are bounded by dropping
-the least recently used leaf.
+does not share is cut off first and stays as a child. Where that is more than what is shared, the prefix is copied and
+the run stays as it is; a prefix that another row is using at the moment is copied too. Lookup is by hashes of token
+blocks, each chained to the one before: linear in the prompt. Bytes are bounded by cutting back the least recently used
+leaf.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Literal
 from vllm_mlx.engine import kv
 from vllm_mlx.engine.kv import Caches
 from vllm_mlx.engine.protocol import Miss
-from vllm_mlx.engine.tree import BLOCK, Node, Tree, follower
+from vllm_mlx.engine.tree import BLOCK, Node, Tree, beyond, ends, follower, holders
 
 _REMEMBERED = 65536
 """Hashes of evicted blocks."""
@@ -62,71 +63,99 @@ class PrefixCache(Tree[Run]):
         count, run = self.match(tokens)
         self._explain(tokens, count, run)
         count = min(count, len(tokens) - 1)
-        while run and run.base >= count:
-            run = run.parent
-        if run is None or count < BLOCK:
+        path = holders(run, count)
+        if not path:
             return Lease(self._make(), 0)
-        path = run.path()
         self.touch(path)
-        if any(part.lent for part in path):
-            return self._copied(path, count)
-        self.make_room((run.end - count) * kv.token_bytes(run.caches), path)
-        root = self._brought_together(run, count)
-        root.lent = True
-        return Lease(root.caches, count, root)
+        tail = beyond(path, count)
+        lent = any(part.lent for part in path)
+        if lent or count < tail:
+            if self._room_to_copy(path, count):
+                return self._copied(path, count)
+            if lent:
+                return Lease(self._make(), 0)
+        self.make_room(tail * kv.token_bytes(path[0].caches), path)
+        self._bring_together(path, count)
+        path[0].lent = True
+        return Lease(path[0].caches, count, path[0])
+
+    def copies(self, tokens: Sequence[int]) -> int:
+        """How many tokens `take` would copy: while the row runs they are held twice."""
+        count, run = self.match(tokens)
+        count = min(count, len(tokens) - 1)
+        path = holders(run, count)
+        if not path:
+            return 0
+        return count if any(part.lent for part in path) else min(count, beyond(path, count))
+
+    def _room_to_copy(self, path: list[Run], count: int) -> bool:
+        """Room for the first `count` tokens once more: others give way, then what `path` has beyond them."""
+        if not all(part.caches for part in path):
+            return False
+        limit = self.max_bytes - count * kv.token_bytes(path[0].caches)
+        held = self.shrink_to(limit, keep=path)
+        for part, end in reversed(ends(path, count)):
+            if held > limit and not part.lent:
+                held -= self._cut_back(part, held - limit, end)
+        return held <= limit
 
     def _copied(self, path: list[Run], count: int) -> Lease:
         caches = self._make()
-        if not all(part.caches for part in path):
-            return Lease(caches, 0)
-        if not self.make_room(count * kv.token_bytes(path[0].caches), path):
-            return Lease(caches, 0)
         kv.reserve(caches, count)
-        for part, after in zip(path, [*path[1:], None], strict=True):
-            end = after.base if after else count
+        for part, end in ends(path, count):
             kv.extend(caches, part.caches, end - part.base)
         return Lease(caches, count)
 
-    def _brought_together(self, run: Run, count: int) -> Run:
-        """Makes the root of `run` hold exactly the first `count` tokens; cut-off tails become its children."""
-        if run.parent is None:
-            self._split(run, count)
-            return run
-        root = self._brought_together(run.parent, run.base)
-        self._split(run, count)
-        root.children.remove(run)
-        for child in run.children:
-            child.parent = root
-        root.children += run.children
-        kv.extend(root.caches, run.caches, count - run.base)
-        root.tokens += run.tokens
-        self.unregister(run, run.hashes)
-        self.forgotten(run)
-        self._register(root, run.hashes)
-        return root
+    def _bring_together(self, path: list[Run], count: int) -> None:
+        """Makes the root hold exactly the first `count` tokens; cut-off tails become its children."""
+        for part, end in ends(path, count):
+            self._split(part, end)
+        root, *rest = path
+        if not rest:
+            return
+        kv.join(root.caches, [(part.caches, len(part.tokens)) for part in rest])
+        for part in rest:
+            root.children.remove(part)
+            for child in part.children:
+                child.parent = root
+            root.children += part.children
+            root.tokens += part.tokens
+            self.unregister(part, part.hashes)
+            self.forgotten(part)
+        self._register(root, [digest for part in rest for digest in part.hashes])
 
     def _split(self, run: Run, count: int) -> None:
-        """Cuts a run at `count`; its tail becomes a child, if it is worth it."""
-        tail_tokens = run.tokens[count - run.base :]
-        kept = count // BLOCK - run.base // BLOCK
-        tail_hashes = run.hashes[kept:]
+        """Cuts a run at `count`; of its tail what there is room for becomes a child, if it is worth it."""
+        if run.end == count:
+            return
+        room = (self.max_bytes - self.nbytes) // kv.token_bytes(run.caches)
+        end = run.end if run.end - count <= room else max(count, (count + room) // BLOCK * BLOCK)
+        for child in [child for child in run.children if child.base > end]:
+            self.remove(child)
         later = [child for child in run.children if child.base > count]
         tail = None
-        if self.nbytes + len(tail_tokens) * kv.token_bytes(run.caches) > self.max_bytes:
-            for child in later:
-                self.remove(child)
-        elif len(tail_tokens) >= BLOCK or later:
-            part = kv.piece(run.caches, count - run.base, run.end - run.base)
-            tail = Run(base=count, tokens=tail_tokens, caches=part, children=later, used=run.used)
+        if end - count >= BLOCK or later:
+            part = kv.piece(run.caches, count - run.base, end - run.base)
+            kept = run.tokens[count - run.base : end - run.base]
+            tail = Run(base=count, tokens=kept, caches=part, children=later, used=run.used)
             for child in later:
                 run.children.remove(child)
                 child.parent = tail
-        self.unregister(run, tail_hashes)
-        del run.tokens[count - run.base :]
-        del run.hashes[kept:]
-        kv.trim(run.caches, count - run.base)
+        hashes = self._end_at(run, count)
         if tail:
-            self.attach(tail, run, tail_hashes)
+            self.attach(tail, run, hashes[: end // BLOCK - count // BLOCK])
+            del hashes[: len(tail.hashes)]
+        self._evicted |= dict.fromkeys(hashes)
+
+    def _end_at(self, run: Run, count: int) -> list[bytes]:
+        """Forgets what a run has beyond the first `count` tokens, but not its buffers; the hashes of that."""
+        kept = count // BLOCK - run.base // BLOCK
+        gone = run.hashes[kept:]
+        self.unregister(run, gone)
+        del run.hashes[kept:]
+        del run.tokens[count - run.base :]
+        kv.trim(run.caches, count - run.base)
+        return gone
 
     def share(self, lease: Lease, tokens: Sequence[int]) -> None:
         """The row has computed all of `tokens`: others may copy from it while it runs."""
@@ -189,7 +218,8 @@ class PrefixCache(Tree[Run]):
             self._grow(run, tokens)
             kv.shrink(caches)
             return run
-        child = Run(base=count, tokens=list(tokens[count:]), caches=kv.piece(caches, count, len(tokens)))
+        kv.behead(caches, count)
+        child = Run(base=count, tokens=list(tokens[count:]), caches=caches)
         self._attach(child, run, list(self.chain(tokens, self.known_hashes(run, count))))
         return child
 
@@ -206,6 +236,7 @@ class PrefixCache(Tree[Run]):
             return
         if run.base < count:
             self._split(run, count)
+            kv.shrink(run.caches)
             _, run = self.match(tokens)
         if run is not None and run.base >= count:
             run.used = 0
@@ -220,30 +251,44 @@ class PrefixCache(Tree[Run]):
         found, run = self.match(tokens)
         if run is None or run.lent or found <= count or run.base > count or run.end > found or run.children:
             return
-        kept = max(0, count // BLOCK - run.base // BLOCK)
-        self.unregister(run, run.hashes[kept:])
-        del run.hashes[kept:]
-        del run.tokens[count - run.base :]
-        kv.trim(run.caches, count - run.base)
+        if run.base == count:
+            self.remove(run)
+        else:
+            self._end_at(run, count)
 
     def make_room(self, count: int, path: Sequence[Run]) -> bool:
         """Drops others than `path` for `count` bytes more; False if they do not suffice."""
         return self.shrink_to(self.max_bytes - count, keep=path) <= self.max_bytes - count
 
     def shrink_to(self, limit: int, keep: Sequence[Run] = ()) -> int:
-        """Drops least recently used leaves until what is stored takes at most `limit` bytes; returns the bytes."""
+        """Cuts least recently used leaves back until what is stored takes at most `limit` bytes; returns the bytes."""
         held = self.nbytes
         while held > limit:
             leaves = [run for run in self.nodes() if not run.children and not run.lent and run not in keep]
             if not leaves:
                 break
             oldest = min(leaves, key=lambda run: run.used)
-            held -= kv.nbytes(oldest.caches)
-            self._evicted |= dict.fromkeys(oldest.hashes)
-            self.remove(oldest)
+            held -= self._cut_back(oldest, held - limit, oldest.base)
         while len(self._evicted) > _REMEMBERED:
             del self._evicted[next(iter(self._evicted))]
         return held
+
+    def _cut_back(self, run: Run, excess: int, floor: int) -> int:
+        """Takes `excess` bytes off a run's end, or what it has beyond the first `floor` tokens; returns the bytes.
+
+        Spare buffers go first. Where tokens must go, an eighth of them does at least: what is left is copied.
+        """
+        held = kv.nbytes(run.caches)
+        end = run.base + (held - excess) // kv.token_bytes(run.caches)
+        if end < run.end:
+            end = max(floor, min(end, run.end - len(run.tokens) // 8) // BLOCK * BLOCK)
+            if end - run.base < BLOCK and floor == run.base:
+                self._evicted |= dict.fromkeys(run.hashes)
+                self.remove(run)
+                return held
+            self._evicted |= dict.fromkeys(self._end_at(run, end))
+        kv.shrink(run.caches, exactly=True)
+        return held - kv.nbytes(run.caches)
 
     def forgotten(self, node: Run) -> None:
         node.caches = []

@@ -50,7 +50,8 @@ class Prewarmer:
         self._prompt = self._wanted.pop()
         have, _ = self._cache.match(self._prompt)
         # It is a guess: nothing that is stored has to give way to it.
-        missing = self._room.bytes_for(len(self._prompt)) - self._room.per_token * have
+        found = have - self._cache.copies(self._prompt)
+        missing = self._room.bytes_for(len(self._prompt)) - self._room.per_token * found
         if len(self._prompt) - have < BLOCK or self._cache.nbytes + missing > self._cache.max_bytes:
             return False
         self._lease = self._cache.take(self._prompt)

@@ -82,7 +82,8 @@ class Sequence:
         thinking = self.submit.thinking
         if thinking is None or thinking.budget is None:
             return None
-        if self.thinking and self.launched == thinking.budget:
+        # With nothing in flight the tokens say what is missing, also where a forced one was lost with the slot.
+        if self.thinking and self.generated == self.launched >= thinking.budget:
             begun = _overlap(self.tokens[len(self.submit.prompt) :], thinking.close_ids)
             self.forcing = len(thinking.close_ids) - begun
         if not self.forcing:

@@ -1,6 +1,7 @@
 """The keys and values that no row owns: the prefix cache, its tier on disk, and why prompts found no more in them."""
 
 import logging
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,6 @@ from vllm_mlx.engine.store import Fetch, KvStore
 from vllm_mlx.engine.tree import BLOCK
 
 _log = logging.getLogger("vllm_mlx.engine")
-_REMEMBERED = 256
 _LOOKUPS = 32
 _SHARED = 256
 """Tokens in common for which a prompt waits until another has computed them."""
@@ -33,8 +33,12 @@ class Shelf:
         self._fetches: dict[str, Fetch | None] = {}
         """By sequence; None: it was looked for already."""
         self._lookups: deque[Lookup] = deque(maxlen=_LOOKUPS)
-        self._ended: OrderedDict[str, Sequence] = OrderedDict()
-        """Sequences that ended by themselves lately: the API may still say that fewer of their tokens count."""
+        self._ended: OrderedDict[str, tuple[array[int], int]] = OrderedDict()
+        """The stored tokens of sequences that ended by themselves in the last steps, and how many were the prompt's.
+
+        The API may still say that fewer of them count: it reads an end a step or two after it was sent.
+        """
+        self._most_ended = 2 * config.max_num_seqs
 
     def _make_cache(self, config: EngineConfig) -> PrefixCache | SnapshotCache | None:
         if not config.enable_prefix_caching:
@@ -132,15 +136,16 @@ class Shelf:
 
     def ended(self, sequence: Sequence) -> None:
         """It ended by itself, and was given."""
-        self._ended[sequence.submit.id] = sequence
-        if len(self._ended) > _REMEMBERED:
+        self._ended[sequence.submit.id] = array("I", sequence.tokens[: sequence.kv]), len(sequence.submit.prompt)
+        if len(self._ended) > self._most_ended:
             self._ended.popitem(last=False)
 
     def cut(self, id: str, keep: int) -> None:
         """Of an ended sequence only the first `keep` new tokens count."""
-        sequence = self._ended.pop(id, None)
-        if sequence is not None and self.cache is not None:
-            self.cache.cut(sequence.tokens[: sequence.kv], len(sequence.submit.prompt) + keep)
+        ended = self._ended.pop(id, None)
+        if ended is not None and self.cache is not None:
+            tokens, prompt = ended
+            self.cache.cut(tokens, prompt + keep)
 
     def report(self) -> CacheReport:
         """For people who wonder."""

@@ -78,8 +78,11 @@ class Tree(Generic[N]):
         return (0, None) if node is None else _further(node, tokens, count)
 
     def known_hashes(self, node: N | None, count: int) -> list[bytes]:
-        """The hashes of the whole blocks among the first `count` tokens that end in `node`."""
-        return [digest for part in (node.path() if node else ()) for digest in part.hashes][: count // BLOCK]
+        """The hashes of the whole blocks among the first `count` tokens that end in `node`: not those of branches."""
+        if node is None:
+            return []
+        parts = ends(node.path(), count)
+        return [digest for part, end in parts for digest in part.hashes[: end // BLOCK - part.base // BLOCK]]
 
     def attach(self, node: N, parent: N | None, hashes: Sequence[bytes]) -> None:
         """Adds a node below `parent` (None: as a root)."""
@@ -137,3 +140,20 @@ def follower(node: Node | None, count: int) -> list[int]:
     if node.end > count:
         return node.tokens[count - node.base :]
     return next((child.tokens for child in node.children if child.base == count), [])
+
+
+def holders(node: N | None, count: int) -> list[N]:
+    """The nodes that hold the first `count` tokens, which end in `node`; none if they are too few to be worth it."""
+    while node and node.base >= count:
+        node = node.parent
+    return node.path() if node and count >= BLOCK else []
+
+
+def ends(path: Sequence[N], count: int) -> list[tuple[N, int]]:
+    """The nodes of a path, and up to which token each is of the first `count`."""
+    return list(zip(path, [*(node.base for node in path[1:]), count], strict=True))
+
+
+def beyond(path: Sequence[N], count: int) -> int:
+    """The tokens in the nodes of a path that are not among the first `count`."""
+    return sum(node.end - end for node, end in ends(path, count))
