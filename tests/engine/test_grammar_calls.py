@@ -23,7 +23,7 @@ CASES = Path(__file__).parent.parent / "cases"
 REQUESTS = int(os.environ.get("GRAMMAR_REQUESTS", "24"))
 
 REASONS = {
-    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114 ki-016 qc-013 m2-more-139",
+    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114 ki-016 qc-013 m2-more-139 q3-025 q3-028",
     "text outside parameters": "m3-082 m3-more-032 m3-more-033 m3-more-034 m3-more-037",
     "a number in a spelling that JSON lacks": "m2-064 m2-076 m2-077 m2-more-100 m2-more-102 m3-036",
     "a number beyond what readers hold": "m2-more-104",
@@ -35,7 +35,7 @@ REASONS = {
     "a list's elements under another name": "m3-049",
     "a parameter that is not declared or comes again": "m2-123 m2-126 m2-156 m2-more-026 m3-058 m3-more-001 m3-more-004"
     " ki-007 ki-011 qc-006 qc-021 gl-002 gl-003 d3-006 d3-018"
-    " m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
+    " m2-more-154 m3-more-005 m3-more-007 m3-more-010 m3-more-013 m3-more-015 m3-more-016 m3-more-027 m3-more-028",
     "an end tag is missing": "m2-136 m2-more-012 m2-more-014 m2-more-015 m2-more-034 m2-more-035 m3-079 m3-080"
     " m3-more-039 m3-more-040 m3-more-041 m3-more-042 m3-more-043 m3-more-054 m3-more-057 q3-013 ki-010 qc-011 qc-012"
     " gl-010 gl-011 gl-012 d4-011",
@@ -43,12 +43,12 @@ REASONS = {
     "an opening tag is missing": "m3-more-030 m3-more-031 m3-more-036",
     "a stray tag, or one that is none": "qc-025 m2-more-009 m2-more-011 m2-more-013 m2-more-016 m2-more-019 m2-more-118"
     " m3-more-044 m3-more-049 m3-more-050 m3-more-051 m3-more-052 m3-more-055 m3-more-076 m3-more-098",
-    "arguments in a string, or none at all": "q3-001 q3-002 ki-002 ki-008 d3-008 d3-014 d3-016",
+    "arguments in a string, or none at all": "q3-001 q3-002 ki-002 ki-008 d3-008 d3-014 d3-016 d3-021",
     "members of the call that nobody knows, or in another order": "q3-005 q3-006 q3-011 q3-020",
     "brackets too few or too many": "q3-007 q3-008",
-    "two calls in one pair of tags": "q3-012",
+    "two calls in one pair of tags": "q3-012 q3-026 q3-027",
     "a call without a number": "ki-006",
-    "the own tags of GLM and DeepSeek inside a value": "gl-004 gl-005 gl-006 gl-007 d4-006 d4-008",
+    "the own tags of GLM and DeepSeek inside a value": "gl-004 gl-005 gl-006 gl-007 gl-025 d4-006 d4-008",
     "a parameter that does not say what it is": "d4-005",
     "a turn token": "m2-more-122 m2-more-124 m3-more-075",
 }
