@@ -214,14 +214,17 @@ class Service:
             sampling = msgspec.structs.replace(sampling, seed=sampling.seed + choice % request.n)
         room = self.max_model_len - len(prompt.ids)
         max_tokens = room if request.max_tokens is None else min(room, request.max_tokens)
+        # What may not be drawn before the limit is never drawn.
+        min_tokens = max_tokens if request.ignore_eos else min(request.min_tokens, max_tokens)
+        # A role's opener is no stop, since a model may repeat the one that the prompt ends with.
+        openers = self.chat.role_ids if min_tokens else ()
         return Submit(
             id=id,
             prompt=list(prompt.ids),
             max_tokens=max_tokens,
             sampling=sampling,
-            stop_ids=[*self.chat.stop_ids, *request.stop_token_ids],
-            # What may not be drawn before the limit is never drawn.
-            min_tokens=max_tokens if request.ignore_eos else min(request.min_tokens, max_tokens),
+            stop_ids=[*self.chat.stop_ids, *request.stop_token_ids, *openers],
+            min_tokens=min_tokens,
             thinking=Thinking(
                 open=prompt.thinking_open,
                 close_ids=list(self.chat.close_ids()),

@@ -38,6 +38,8 @@ class ChatModel:
     reasoning_parser: str | None
     stop_ids: tuple[int, ...]
     """Ids that end a turn, also where the model's files lack them."""
+    role_ids: frozenset[int]
+    """Ids that open another's turn, and so end this one."""
     configured_stop_ids: tuple[int, ...]
     """Those that the files name."""
     markers: tuple[str, ...]
@@ -89,6 +91,7 @@ class ChatModel:
             late_system=family.late_system,
             restore_reasoning=restore_reasoning,
         )
+        self.role_ids = frozenset(self._known_ids(family.turn.role))
         silent = self._known_ids(family.turn.begin, special.get("bos_token"), special.get("pad_token"))
         self.drop_ids = frozenset(silent) - frozenset(self.stop_ids)
 
@@ -213,13 +216,12 @@ class ChatModel:
         streaming: Pace = "value",
     ) -> TurnDecoder:
         """What reads the reply to `prompt`."""
-        role = self.tokenizer.id_of(self.family.turn.role)
         return TurnDecoder(
             self.detokenizer(),
             self.output_parser(conversation, thinking_open=prompt.thinking_open),
             StopStrings(stop, include=include_stop),
             Pacer(streaming),
-            end_ids=frozenset() if role is None else frozenset((role,)),
+            end_ids=self.role_ids,
         )
 
     def _known_ids(self, *tokens: str | None) -> list[int]:
