@@ -23,7 +23,8 @@ CASES = Path(__file__).parent.parent / "cases"
 REQUESTS = int(os.environ.get("GRAMMAR_REQUESTS", "24"))
 
 REASONS = {
-    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114 ki-016 qc-013 m2-more-139 q3-025 q3-028",
+    "prose inside a block": "m2-013 m2-more-010 m2-more-112 m3-013 m3-more-102 m3-more-114 ki-016 qc-013 m2-more-139"
+    " q3-025 q3-028",
     "text outside parameters": "m3-082 m3-more-032 m3-more-033 m3-more-034 m3-more-037",
     "a number in a spelling that JSON lacks": "m2-064 m2-076 m2-077 m2-more-100 m2-more-102 m3-036",
     "a number beyond what readers hold": "m2-more-104",
