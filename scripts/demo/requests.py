@@ -47,6 +47,7 @@ class Task:
     ask: str
     arguments: dict[str, Any]
     result: str
+    about: str = ""  # the purpose, when the words tell that and not the tool's name
 
     @property
     def open_end(self) -> bool:
@@ -82,9 +83,8 @@ def listed(source: Source, arguments: dict[str, Any]) -> str:
     return source.choice([", ", ", ", "; "]).join(parts)
 
 
-def random_clause(source: Source, tool: Tool, arguments: dict[str, Any]) -> str:
+def random_clause(source: Source, tool: Tool, arguments: dict[str, Any], named: bool) -> str:
     """A request for a tool by its name or description, as a clause without a full stop."""
-    named = bool(tool.family) or source.chance(0.8 if source.test else 0.6)
     what = f"{source.choice(VERBS)} {tool.name}" if named else tool.description.rstrip(".")
     what = what[0].lower() + what[1:]
     if not arguments:
@@ -109,14 +109,15 @@ def make_task(source: Source, tool: Tool) -> Task:
     arguments = {parameter.name: source.value(parameter.kind) for parameter in tool.parameters}
     result = make_result(source, FAMILIES[tool.family].result if tool.family else "any")
     if tool.family and source.chance(0.88):
-        return Task(tool, family_clause(source, tool, arguments), arguments, result)
-    ask = random_clause(source, tool, arguments)
+        return Task(tool, family_clause(source, tool, arguments), arguments, result, tool.about)
+    named = bool(tool.family) or source.chance(0.8 if source.test else 0.6)
+    ask = random_clause(source, tool, arguments, named)
     if source.chance(0.85):
         ask = ask[0].upper() + ask[1:]
     # A single stop at the end is never the value's own.
     if ask.endswith(".") or source.chance(0.7):
         ask += "."
-    return Task(tool, ask, arguments, result)
+    return Task(tool, ask, arguments, result, "" if named else tool.about)
 
 
 # -- results ------------------------------------------------------------------------------------

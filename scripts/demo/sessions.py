@@ -126,11 +126,16 @@ def report(tasks: list[Task]) -> str:
     return "\n".join(f"{task.tool.name} returned: {task.result}" for task in tasks)
 
 
+def use(task: Task) -> str:
+    """The purpose first, when the user did not name the tool: the name is then easy to find."""
+    return f"for {task.about} I will use {task.tool.name}" if task.about else f"I will use {task.tool.name}"
+
+
 def think_of(tasks: list[Task]) -> str:
-    names = [task.tool.name for task in tasks]
-    if len(names) == 1:
-        return f"I will use {names[0]}."
-    return f"I will use {names[0]} twice." if names[0] == names[1] else f"I will use {names[0]} and {names[1]}."
+    text = use(tasks[0])
+    if len(tasks) == 2:
+        text += " twice" if tasks[0].tool is tasks[1].tool else f" and {use(tasks[1])}"
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def answer(tasks: list[Task]) -> Step:
@@ -186,6 +191,7 @@ def both(source: Source, tools: list[Tool]) -> Loop | None:
         again = make_task(source, tasks[0].tool)
         spoken = str(next(iter(again.arguments.values())))
         ask = again.ask.replace(spoken, f"{values[0]} and {values[1]}") if again.ask.count(spoken) == 1 else None
+        tasks = [replace(task, about=again.about) for task in tasks] if ask else tasks
     else:
         ask = None
     if ask is None:
@@ -215,8 +221,8 @@ def in_turn(source: Source, tools: list[Tool]) -> Loop | None:
     link = source.choice([" Then ", " After that, ", " When that is done, ", "\nThen ", " Afterwards, "])
     ask = source.choice(["First, ", "First ", "First: "]) + lower(one) + link + lower(two)
     steps = (
-        Step(f"First I will use {tasks[0].tool.name}.", "", (call_of(tasks[0]),), (tasks[0].result,)),
-        Step(f"Now I will use {tasks[1].tool.name}.", "", (call_of(tasks[1]),), (tasks[1].result,)),
+        Step(f"First {use(tasks[0])}.", "", (call_of(tasks[0]),), (tasks[0].result,)),
+        Step(f"Now {use(tasks[1])}.", "", (call_of(tasks[1]),), (tasks[1].result,)),
         answer(tasks),
     )
     return Loop(ask, steps, "chain")
@@ -266,8 +272,8 @@ def pass_on(source: Source, tools: list[Tool]) -> Loop | None:
     ask = giver.ask + source.choice([" ", " Then ", " After that, ", "\n"])
     ask += lower(link) if ask.rstrip().endswith(("Then", ",")) else link
     steps = (
-        Step(f"First I will use {giver.tool.name}.", "", (call_of(giver),), (giver.result,)),
-        Step(f"Now I will use {taker.tool.name}.", "", (call_of(second),), (second.result,)),
+        Step(f"First {use(giver)}.", "", (call_of(giver),), (giver.result,)),
+        Step(f"Now {use(second)}.", "", (call_of(second),), (second.result,)),
         answer([giver, second]),
     )
     return Loop(ask, steps, "pass")
@@ -281,7 +287,8 @@ def no_fit(source: Source, tools: list[Tool]) -> Loop:
     if task.tool.name in task.ask and not source.chance(0.3):
         return no_fit(source, tools)
     if tools:
-        return Loop(task.ask, (Step("No tool fits.", "None of the offered tools can do that."),), "none")
+        think = f"For {task.about} no tool fits." if task.about else "No tool fits."
+        return Loop(task.ask, (Step(think, "None of the offered tools can do that."),), "none")
     return Loop(task.ask, (Step("I have no tools.", "I have no tool for that."),), "none")
 
 
@@ -301,9 +308,9 @@ def chat_loop(source: Source) -> Loop:
 def tool_loop(source: Source, tools: list[Tool]) -> Loop:
     kind = source.random()
     loop: Loop | None = None
-    if kind < 0.34:
+    if kind < 0.3:
         return one_call(source, tools)
-    if kind < 0.77:
+    if kind < 0.72:
         loop = both(source, tools)
     elif kind < 0.86:
         loop = in_turn(source, tools)
@@ -349,11 +356,13 @@ def fan(source: Source, count: int, filler: int = 0) -> Session:
 
 
 def shortened(source: Source, loop: Loop) -> Loop:
-    """Up to the choice of the tool, up to the call, or whole: the choice is the hardest to learn."""
+    """Up to a choice of a tool, up to a call, or whole: choosing and calling are the hardest to learn."""
     kind = source.random()
     if not loop.steps[0].calls or kind < 0.22:
         return loop
-    return replace(loop, steps=(replace(loop.steps[0], results=(), unfinished=kind < 0.55),))
+    last = source.randrange(len(loop.steps) - 1)
+    cut = replace(loop.steps[last], results=(), unfinished=kind < 0.47)
+    return replace(loop, steps=(*loop.steps[:last], cut))
 
 
 def echo_session(source: Source) -> Session:

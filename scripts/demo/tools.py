@@ -29,15 +29,17 @@ class Family:
     parameters: tuple[Wanted, ...]
     asks: tuple[str, ...]
     result: str
+    about: str  # what a thought calls it
 
 
-def family_from(entry: dict[str, Any]) -> Family:
+def family_from(key: str, entry: dict[str, Any]) -> Family:
     words = (tuple(entry[key].split()) for key in ("names", "verbs", "nouns"))
     wanted = tuple((tuple(p["names"].split()), p["type"], p["kind"]) for p in entry["parameters"])
-    return Family(*words, tuple(entry["descriptions"]), wanted, tuple(entry["asks"]), entry["result"])
+    about = entry.get("about", key)
+    return Family(*words, tuple(entry["descriptions"]), wanted, tuple(entry["asks"]), entry["result"], about)
 
 
-FAMILIES = {key: family_from(entry) for key, entry in material("families").items()}
+FAMILIES = {key: family_from(key, entry) for key, entry in material("families").items()}
 JSON_TYPES = {
     "strings": {"type": "array", "items": {"type": "string"}},
     "integers": {"type": "array", "items": {"type": "integer"}},
@@ -154,6 +156,7 @@ class Tool:
     description: str
     parameters: tuple[Parameter, ...]
     schema: Schema
+    about: str  # the word that tells its purpose
     family: str = ""
 
 
@@ -281,7 +284,9 @@ def extras(source: Source, taken: set[str]) -> list[Parameter]:
     return found
 
 
-def make_tool(source: Source, name: str, description: str, wanted: tuple[Wanted, ...], family: str = "") -> Tool:
+def make_tool(
+    source: Source, name: str, description: str, wanted: tuple[Wanted, ...], about: str, *, family: str = ""
+) -> Tool:
     taken: set[str] = set()
     parameters: list[Parameter] = []
     for names, kind_type, kind in wanted:
@@ -292,7 +297,7 @@ def make_tool(source: Source, name: str, description: str, wanted: tuple[Wanted,
         parameters.append(Parameter(chosen, kind_type, kind))
     fixed = tuple(parameters)
     schema = build_schema(source, name, description, fixed, extras(source, taken))
-    return Tool(name, description, fixed, schema, family)
+    return Tool(name, description, fixed, schema, about, family)
 
 
 def family_tool(source: Source, key: str) -> Tool:
@@ -304,7 +309,7 @@ def family_tool(source: Source, key: str) -> Tool:
         description += " " + " ".join(source.sample(more, source.choice([1, 1, 1, 2, 3])))
     if source.chance(0.04):
         description = ""
-    return make_tool(source, family_name(source, family), description, family.parameters, key)
+    return make_tool(source, family_name(source, family), description, family.parameters, family.about, family=key)
 
 
 def random_tool(source: Source) -> Tool:
@@ -324,4 +329,4 @@ def random_tool(source: Source) -> Tool:
     if source.chance(0.7):  # as most tools: called what it does
         spelling = join(source, words[: source.choice([2, 2, 3])])
         name = spelling if held_out(spelling) == source.test else name
-    return make_tool(source, name, description, wanted)
+    return make_tool(source, name, description, wanted, noun)

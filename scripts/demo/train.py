@@ -40,13 +40,13 @@ def draw(source: Source, progress: float) -> Session:
         return echo_session(source)
     kind = source.random()
     far = min(1.0, progress / 0.5)  # how much of the long material is let in
-    if kind < 0.05 * far:
+    if kind < 0.06 * far:
         return make_session(source, source.choice([5, 6, 8, 10, 12]), source.choice([0, 0, 30]))
-    if kind < 0.065 * far:
+    if kind < 0.075 * far:
         return fan(source, source.choice([2, 3, 4]), source.randint(100, 900))
-    if kind < 0.08 + 0.1 * far:
+    if kind < 0.09 + 0.1 * far:
         return make_session(source, source.choice([1, 2, 3, 4]), source.choice([0, 0, 0, 20, 60]))
-    return fan(source, source.choice([2, 3, 4]), source.choice([0, 0, 0, 0, 0, 0, 0, 20]))
+    return fan(source, source.choice([2, 3, 4, 5]), source.choice([0, 0, 0, 0, 0, 0, 0, 20]))
 
 
 def collate(sequences: list[Sequence]) -> Batch:
