@@ -3,6 +3,7 @@
 import pytest
 
 from vllm_mlx.engine.protocol import Prewarm
+from vllm_mlx.engine.store import KvStore
 
 
 def text(seed: int, length: int) -> list[int]:
@@ -106,3 +107,64 @@ def test_prefilling_ahead_can_be_turned_off(core_run):
     run = core_run(prewarm=False)
     run.core.handle(Prewarm(text(1, 400)))
     assert not run.core.prewarms
+
+
+def stored(core_run, folder, *prompts: list[int]) -> None:
+    """Puts these prompts on disk."""
+    run = core_run(kv_store=str(folder))
+    for number, prompt in enumerate(prompts):
+        run.run(f"stored{number}", prompt, 1)
+        settle(run)
+    run.core.close()
+
+
+def test_a_damaged_file_that_two_prompts_share_costs_its_tokens_only(core_run, tmp_path):
+    prompt = text(1, 600)
+    stored(core_run, tmp_path, prompt)
+    run = core_run(kv_store=str(tmp_path))
+    for file in tmp_path.rglob("*.safetensors"):
+        file.write_bytes(b"")
+    run.submit("runs", text(2, 20), 100)
+    run.submit("a", [*prompt, 1], 4)
+    run.submit("b", [*prompt, 2], 4)
+    run.until_idle()
+    assert run.ends == dict.fromkeys(("runs", "a", "b"), "length")
+    assert run.deltas["a"][0].cached_tokens == 0
+    assert run.tokens["b"] == core_run().run("x", [*prompt, 2], 4)
+    run.core.close()
+
+
+def test_an_error_of_the_disk_tier_turns_it_off_and_nothing_fails(core_run, tmp_path, monkeypatch, caplog):
+    prompt = text(1, 600)
+    stored(core_run, tmp_path, prompt)
+
+    def broken(*_):
+        raise ValueError("broken")
+
+    for name in ("pump", "fetch"):
+        with monkeypatch.context() as patch:
+            patch.setattr(KvStore, name, broken)
+            run = core_run(kv_store=str(tmp_path))
+            run.submit("runs", text(2, 20), 100)
+            run.steps(2)
+            run.submit("a", [*prompt, 1], 4)
+            run.core.tend()
+            run.until_idle()
+            assert run.ends == {"runs": "length", "a": "length"}
+        assert "the store is off" in caplog.text
+        assert run.core._shelf.report().store_bytes is None
+        assert not run.core.busy
+        caplog.clear()
+
+
+def test_a_sequence_that_cannot_be_admitted_fails_alone(core_run, monkeypatch):
+    run = core_run()
+    run.submit("runs", text(1, 20), 100)
+    run.steps(2)
+    gate = run.core._shelf.gate
+    monkeypatch.setattr(run.core._shelf, "gate", lambda s, running: 1 / 0 if s.submit.id == "a" else gate(s, running))
+    run.submit("a", text(2, 20))
+    run.submit("b", text(3, 20))
+    run.until_idle()
+    assert {id: failure.kind for id, failure in run.failures.items()} == {"a": "internal"}
+    assert run.ends == {"runs": "length", "b": "length"}

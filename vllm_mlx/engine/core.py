@@ -4,6 +4,7 @@ A step launches the next decode of all rows, then reads the tokens of the one be
 Python), and last prefills a chunk of one prompt, small enough that the rows keep their pace.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from vllm_mlx.engine.sampling import NOT_A_NUMBER, Choice, Draw, seed_of
 from vllm_mlx.engine.scheduler import Gate, Phase, Scheduler, Sequence
 from vllm_mlx.engine.shelf import Shelf
 
+_log = logging.getLogger("vllm_mlx.engine")
 _HEADROOM = 256
 """New tokens that buffers have room for from the start."""
 
@@ -138,6 +140,14 @@ class Core:
             mx.clear_cache()
 
     def _gate(self, sequence: Sequence) -> Gate:
+        try:
+            return self._may_run(sequence)
+        except Exception as error:  # The border of a request: those that run have no part in it.
+            _log.exception("a request could not be admitted")
+            self._fail(sequence, f"the engine failed to admit the request: {error!r}")
+            return Gate.PASS_BY
+
+    def _may_run(self, sequence: Sequence) -> Gate:
         if not self._constraints.ready(sequence.submit.id):
             return Gate.PASS_BY
         if not self._room.fits(self._rows.values(), self._reserve(sequence)):
@@ -294,6 +304,7 @@ class Core:
     ) -> None:
         self._scheduler.remove(sequence)
         self._constraints.forget(sequence.submit.id)
+        self._shelf.forget(sequence.submit.id)
         self._release(sequence, leave)
         self._send(Failed(sequence.submit.id, kind, message))
 

@@ -59,7 +59,18 @@ class Shelf:
     def pump(self) -> None:
         """Moves the disk on. Never waits."""
         if self._store is not None and isinstance(self.cache, PrefixCache):
-            self._store.pump(self.cache)
+            try:
+                self._store.pump(self.cache)
+            except Exception:
+                self._turn_store_off()
+
+    def _turn_store_off(self) -> None:
+        """The border of the disk: an error behind it costs the store, and no row."""
+        _log.exception("kv store: an error; the store is off until the engine starts again")
+        if self._store is not None:
+            self._store.close(wait=False)
+        self._store = None
+        self._fetches.clear()
 
     def gate(self, sequence: Sequence, running: Iterable[Sequence]) -> Gate:
         """Whether it pays to wait: for another prompt that is computing the same, or for the disk."""
@@ -71,20 +82,24 @@ class Shelf:
                 shared = _common(other.tokens, tokens)
                 if shared >= max(_SHARED, other.kv + BLOCK):
                     return Gate.PASS_BY
-        return self._fetched(sequence)
-
-    def _fetched(self, sequence: Sequence) -> Gate:
         if self._store is None or not isinstance(self.cache, PrefixCache):
             return Gate.OPEN
+        try:
+            return self._fetched(sequence, self._store, self.cache)
+        except Exception:
+            self._turn_store_off()
+            return Gate.OPEN
+
+    def _fetched(self, sequence: Sequence, store: KvStore, cache: PrefixCache) -> Gate:
         id = sequence.submit.id
         if id not in self._fetches:
-            have, _ = self.cache.match(sequence.tokens)
-            self._fetches[id] = self._store.fetch(sequence.tokens, have)
+            have, _ = cache.match(sequence.tokens)
+            self._fetches[id] = store.fetch(sequence.tokens, have)
         fetch = self._fetches[id]
         if fetch is not None:
             if not fetch.blobs.done():
                 return Gate.PASS_BY
-            self._store.deliver(fetch, self.cache)
+            store.deliver(fetch, cache)
             self._fetches[id] = None
         return Gate.OPEN
 

@@ -165,6 +165,10 @@ class KvStore(Tree[Stored]):
             _log.warning("kv store: nothing is written now: %s", error)
             self._offers.clear()
             return
+        if write.parent is not None and write.parent not in self:
+            # What it goes on from was evicted meanwhile.
+            self.forgotten(write.node)
+            return
         self._attach(write.node, write.parent)
         self.touch(write.node.path())
         while self.nbytes > self.max_bytes:
@@ -221,10 +225,10 @@ class KvStore(Tree[Stored]):
                 self.remove(file)
                 return
 
-    def close(self) -> None:
-        """Waits for the piece that is being written."""
-        self._writer.shutdown()
-        self._reader.shutdown(cancel_futures=True)
+    def close(self, *, wait: bool = True) -> None:
+        """Writes and reads no more; waits for the piece that is being written, unless told otherwise."""
+        self._writer.shutdown(wait=wait)
+        self._reader.shutdown(wait=wait, cancel_futures=True)
 
 
 def _read(paths: Sequence[Path]) -> list[list[Blob]]:
