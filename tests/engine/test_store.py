@@ -231,3 +231,23 @@ def test_a_piece_whose_beginning_is_evicted_meanwhile_is_written_again(tmp_path)
         store.pump(cache)
     assert len(files(tmp_path)) == 1
     assert fetched(store_at(tmp_path), big(), [*longer, 1]) == 300
+
+
+@pytest.mark.parametrize("name", ["utime", "unlink"])
+def test_a_folder_that_cannot_be_changed_costs_the_store_and_nothing_else(tmp_path, monkeypatch, caplog, name):
+    cache, store, tokens = big(), store_at(tmp_path, max_bytes=15_000), sequence(1, 400)
+    keep(cache, store, tokens)
+
+    def read_only(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    if name == "utime":
+        monkeypatch.setattr("vllm_mlx.engine.store.os.utime", read_only)
+        assert fetched(store, big(), [*tokens, 1]) == 400
+    else:
+        monkeypatch.setattr("pathlib.Path.unlink", read_only)
+        keep(cache, store, sequence(2, 400))
+        assert store.nbytes <= 15_000
+        (store.folder / "notes.txt").write_text("mine")
+        assert store_at(tmp_path).nbytes > 15_000
+    assert "Read-only file system" in caplog.text

@@ -101,7 +101,7 @@ class KvStore(Tree[Stored]):
     def _discard(self, path: Path, error: Exception) -> None:
         _log.warning("kv store: %s is removed: %s", path.name, error)
         if path.is_file() or path.is_symlink():
-            path.unlink(missing_ok=True)
+            _unlink(path)
 
     def _path(self, node: Stored) -> Path:
         return self.folder / (node.id + segments.SUFFIX)
@@ -176,7 +176,7 @@ class KvStore(Tree[Stored]):
             self.remove(oldest)
 
     def forgotten(self, node: Stored) -> None:
-        self._path(node).unlink(missing_ok=True)
+        _unlink(self._path(node))
 
     def fetch(self, tokens: Sequence[int], have: int) -> Fetch | None:
         """Starts to read what is stored of `tokens` beyond the first `have`; None if it is not worth it."""
@@ -213,7 +213,10 @@ class KvStore(Tree[Stored]):
         before = [token for part in file.path()[:-1] for token in part.tokens]
         hashes = list(cache.chain([*before, *file.tokens], cache.known_hashes(run, have)))
         cache.adopt(run, have, file.tokens[have - file.base :], caches, hashes)
-        os.utime(self._path(file))
+        try:
+            os.utime(self._path(file))
+        except OSError as error:
+            _log.warning("kv store: %s keeps its old time of use: %s", file.id, error)
 
     def _damaged(self, fetch: Fetch, error: Exception) -> None:
         """Removes the files that cannot be read, and what hangs on them."""
@@ -229,6 +232,13 @@ class KvStore(Tree[Stored]):
         """Writes and reads no more; waits for the piece that is being written, unless told otherwise."""
         self._writer.shutdown(wait=wait)
         self._reader.shutdown(wait=wait, cancel_futures=True)
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("kv store: %s cannot be removed: %s", path.name, error)
 
 
 def _read(paths: Sequence[Path]) -> list[list[Blob]]:
