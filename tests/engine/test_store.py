@@ -30,8 +30,8 @@ def keep(cache: PrefixCache, store: KvStore, tokens: list[int]) -> None:
 
 
 def delivered(store: KvStore, fetch: Fetch, cache: PrefixCache) -> None:
-    fetch.blobs.exception()
-    store.deliver(fetch, cache)
+    while not store.advance(fetch, cache):
+        fetch.blobs.exception()
 
 
 def fetched(store: KvStore, cache: PrefixCache, tokens: list[int]) -> int:
