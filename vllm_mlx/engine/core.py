@@ -56,7 +56,7 @@ class Core:
         longest = min(loaded.info.max_model_len, self._room.longest())
         info = self.info = msgspec.structs.replace(loaded.info, max_model_len=longest)
         self._scheduler = Scheduler(config.max_num_seqs, config.max_waiting_seqs, info.max_model_len, info.vocab_size)
-        self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000)
+        self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000, loaded.chunk_pairs)
         cache = self._shelf.cache if config.prewarm else None
         self._prewarmer = (
             Prewarmer(loaded.model, cache, self._room, self._sizer) if isinstance(cache, PrefixCache) else None
@@ -249,12 +249,18 @@ class Core:
         """Prefills while the rows can wait: short prompts together, or a chunk of a long one."""
         spent, stall = 0.0, self._sizer.stall
         while not (waited_for := bool(self._decoder.rows)) or spent <= stall / 2:
-            parts = self._scheduler.next_prefill(self._sizer.size(stall - spent if waited_for else None))
+            parts = self._next_parts(self._sizer.size(stall - spent if waited_for else None))
             if not parts:
                 return
             spent += self._prefill_parts(parts)
             if parts[0][0].phase is Phase.PREFILL:
                 return
+
+    def _next_parts(self, budget: int) -> list[tuple[Sequence, int]]:
+        """Whose prompts go on in the next pass, and by how many tokens."""
+        parts = self._scheduler.next_prefill(budget)
+        counts = self._sizer.within([(sequence.kv, count) for sequence, count in parts])
+        return [(sequence, count) for (sequence, _), count in zip(parts, counts, strict=False)]
 
     def _prefill_parts(self, parts: list[tuple[Sequence, int]]) -> float:
         """The next tokens of these sequences, in one pass; the seconds that it took."""
