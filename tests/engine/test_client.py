@@ -135,6 +135,70 @@ async def test_an_engine_that_dies_at_every_start_is_given_up(model_folder, monk
     assert client.health == "failed"
 
 
+def no_process(*_, **__):
+    raise OSError(24, "Too many open files")
+
+
+def open_files() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+async def test_an_engine_that_cannot_be_spawned_is_given_up(model_folder, monkeypatch):
+    monkeypatch.setattr("vllm_mlx.engine.client._BACKOFF", 0)
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    client = EngineClient(EngineConfig(str(model_folder("tiny"))))
+    before = open_files()
+    with pytest.raises(EngineError, match="No such file"):
+        await asyncio.wait_for(client.start(), 60)
+    assert open_files() <= before
+    assert client.health == "failed"
+
+
+async def test_an_engine_that_cannot_be_spawned_again_fails_those_who_wait(model_folder, monkeypatch):
+    monkeypatch.setattr("vllm_mlx.engine.client._BACKOFF", 0)
+    async with engine(model_folder("tiny")) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr("asyncio.create_subprocess_exec", no_process)
+            os.kill(client.pid, signal.SIGKILL)
+            while client.health == "ready":
+                await asyncio.sleep(0)
+            with pytest.raises(EngineError, match="Too many open files"):
+                await asyncio.wait_for(collect(client, "waits"), 60)
+        assert client.health == "failed"
+
+
+async def test_a_spawn_that_fails_once_is_tried_again(model_folder, monkeypatch):
+    async with engine(model_folder("tiny")) as client:
+        spawn, fails = asyncio.create_subprocess_exec, iter([True])
+        monkeypatch.setattr(
+            "asyncio.create_subprocess_exec",
+            lambda *given, **named: no_process() if next(fails, False) else spawn(*given, **named),
+        )
+        os.kill(client.pid, signal.SIGKILL)
+        while client.health == "ready":
+            await asyncio.sleep(0)
+        assert len(await collect(client, "waits")) == 10
+
+
+async def test_an_error_of_the_supervisor_itself_fails_those_who_wait(model_folder, monkeypatch, caplog):
+    async with engine(model_folder("tiny")) as client:
+        iterator = aiter(client.submit(Submit("a", PROMPT, 100_000)))
+        await anext(iterator)
+
+        async def broken(*_):
+            raise ValueError("broken")
+
+        monkeypatch.setattr("vllm_mlx.engine.process.EngineProcess.exit_text", broken)
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(EngineError):
+            await asyncio.wait_for(exhausted(iterator), 60)
+        with pytest.raises(EngineError, match="broken"):
+            await asyncio.wait_for(collect(client, "waits"), 60)
+        assert client.health == "failed"
+    assert client.pid is None
+    assert "ValueError" in caplog.text
+
+
 async def test_the_engine_ends_with_its_client(model_folder):
     async with engine(model_folder("tiny")) as client:
         pid = client.pid

@@ -71,6 +71,45 @@ def test_what_does_not_fit_says_what_would(folder):
     assert raised.fits
 
 
+@pytest.mark.parametrize(("heads", "index_heads"), [(64, 4), (16, 4), (8, 8)])
+def test_masks_of_sparse_attention_take_what_is_planned(heads, index_heads):
+    """mlx-lm's own mask, with M3's blocks, and a length that is no whole number of them."""
+    import mlx.core as mx
+    from mlx_lm.models.cache import KVCache
+    from mlx_lm.models.minimax_m3_vl import Attention, TextArgs
+
+    text = M3["text_config"] | {"hidden_size": 64, "num_attention_heads": heads, "head_dim": 16}
+    sizes = {"sparse_num_index_heads": index_heads, "sparse_block_size": 128, "sparse_topk_blocks": 16}
+    text["sparse_attention_config"] = text["sparse_attention_config"] | sizes | {"sparse_index_dim": 16}
+    attention = Attention(TextArgs.from_dict(text), layer_idx=3)
+    offset, chunk = 8000, 64
+    cache = KVCache()
+    cache.update_and_fetch(mx.zeros((1, 1, offset, 16)), mx.zeros((1, 1, offset, 0)))
+    x = mx.ones((1, chunk, 64))
+    mx.eval(attention.parameters(), cache.keys, x)
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    mx.eval(attention._block_mask(x, "causal", offset, cache))
+    planned = cost({"text_config": text}, 0, step_size=1).mask_per_pair * chunk * (offset + chunk)
+    assert 0.3 * planned < mx.get_peak_memory() - before <= planned
+
+
+def test_a_plan_counts_the_masks_of_sparse_attention(folder):
+    assert plan(folder, device=mac(512)).mask_bytes == 0
+    (folder / "config.json").write_text(json.dumps(M3))
+    counted = plan(folder, device=mac(512))
+    assert 4e9 < counted.mask_bytes < 4.5e9
+    assert counted.mask_bytes == counted.chunk_pairs * counted.cost.mask_per_pair
+    assert counted.kv_bytes == counted.budget - counted.cost.weights - counted.cost.scratch - counted.mask_bytes
+    assert "4.3 GB for sparse attention" in "\n".join(counted.lines())
+    # A whole chunk at the end of a short context needs less than the share.
+    assert plan(folder, device=mac(512), context=4096).chunk_pairs == 2048 * 4096
+    wanting = plan(folder, device=mac(256), context=500_000)
+    raised = Device("Mac", mac(256).memory, wanting.wanted_bytes, metal=True)
+    assert not wanting.fits
+    assert plan(folder, device=raised, context=500_000).fits
+
+
 def test_weights_are_counted_from_files_or_index(folder):
     assert weight_bytes(folder) == 128_700_000_000
     header = b'{"model.norm.weight":{"dtype":"F32"}}'

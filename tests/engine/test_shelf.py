@@ -2,7 +2,9 @@
 
 import pytest
 
-from vllm_mlx.engine.protocol import Prewarm
+from vllm_mlx.engine import segments
+from vllm_mlx.engine.protocol import Cancel, Prewarm
+from vllm_mlx.engine.store import KvStore
 
 
 def text(seed: int, length: int) -> list[int]:
@@ -133,3 +135,147 @@ def test_prefilling_ahead_can_be_turned_off(core_run):
     run = core_run(prewarm=False)
     run.core.handle(Prewarm(text(1, 400)))
     assert not run.core.prewarms
+
+
+def stored(core_run, folder, *prompts: list[int]) -> None:
+    """Puts these prompts on disk."""
+    run = core_run(kv_store=str(folder))
+    for number, prompt in enumerate(prompts):
+        run.run(f"stored{number}", prompt, 1)
+        settle(run)
+    run.core.close()
+
+
+def test_a_damaged_file_that_two_prompts_share_costs_its_tokens_only(core_run, tmp_path):
+    prompt = text(1, 600)
+    stored(core_run, tmp_path, prompt)
+    run = core_run(kv_store=str(tmp_path))
+    for file in tmp_path.rglob("*.safetensors"):
+        file.write_bytes(b"")
+    run.submit("runs", text(2, 20), 100)
+    run.submit("a", [*prompt, 1], 4)
+    run.submit("b", [*prompt, 2], 4)
+    run.until_idle()
+    assert run.ends == dict.fromkeys(("runs", "a", "b"), "length")
+    assert run.deltas["a"][0].cached_tokens == 0
+    assert run.tokens["b"] == core_run().run("x", [*prompt, 2], 4)
+    run.core.close()
+
+
+def test_an_error_of_the_disk_tier_turns_it_off_and_nothing_fails(core_run, tmp_path, monkeypatch, caplog):
+    prompt = text(1, 600)
+    stored(core_run, tmp_path, prompt)
+
+    def broken(*_):
+        raise ValueError("broken")
+
+    for name in ("pump", "fetch"):
+        with monkeypatch.context() as patch:
+            patch.setattr(KvStore, name, broken)
+            run = core_run(kv_store=str(tmp_path))
+            run.submit("runs", text(2, 20), 100)
+            run.steps(2)
+            run.submit("a", [*prompt, 1], 4)
+            run.core.tend()
+            run.until_idle()
+            assert run.ends == {"runs": "length", "a": "length"}
+        assert "the store is off" in caplog.text
+        assert run.core._shelf.report().store_bytes is None
+        assert not run.core.busy
+        caplog.clear()
+
+
+def test_a_sequence_that_cannot_be_admitted_fails_alone(core_run, monkeypatch):
+    run = core_run()
+    run.submit("runs", text(1, 20), 100)
+    run.steps(2)
+    gate = run.core._shelf.gate
+    monkeypatch.setattr(run.core._shelf, "gate", lambda s, running: 1 / 0 if s.submit.id == "a" else gate(s, running))
+    run.submit("a", text(2, 20))
+    run.submit("b", text(3, 20))
+    run.until_idle()
+    assert {id: failure.kind for id, failure in run.failures.items()} == {"a": "internal"}
+    assert run.ends == {"runs": "length", "b": "length"}
+
+
+class Reads:
+    """The files that were read from disk, in order."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.paths: list = []
+        read = segments.read
+
+        def counted(path):
+            self.paths.append(path)
+            return read(path)
+
+        monkeypatch.setattr(segments, "read", counted)
+
+    def finished(self, run) -> int:
+        """How many there were, once no read is on its way."""
+        run.core._shelf._store._reader.submit(int).result()
+        return len(self.paths)
+
+
+def test_one_file_at_a_time_is_read_for_whoever_comes_next(core_run, loaded_model, tmp_path, monkeypatch):
+    """Six long sessions come back where there is room for one: what is read is within the limit but for one file."""
+    prompts = [text(seed, 1500) for seed in range(6)]
+    stored(core_run, tmp_path, *(prompt[:end] for prompt in prompts for end in (800, 1500)))
+    reads = Reads(monkeypatch)
+    limit = loaded_model("tiny").kv_per_token * 1700
+    run = core_run(kv_store=str(tmp_path), max_num_seqs=2, limits={"kv_limit": limit})
+    for number, prompt in enumerate(prompts):
+        run.submit(f"a{number}", [*prompt, 1], 2)
+    for count in (1, 2):
+        run.steps(1)
+        assert reads.finished(run) == count
+        assert run.core._shelf.cache.nbytes <= limit
+    run.until_idle()
+    assert [run.deltas[f"a{number}"][0].cached_tokens for number in range(6)] == [1500] * 6
+    assert len(reads.paths) == 12
+    run.core.close()
+
+
+def test_whoever_goes_first_is_read_for_first(core_run, tmp_path, monkeypatch):
+    prompts = [text(seed, 600) for seed in range(2)]
+    stored(core_run, tmp_path, *(prompt[:end] for prompt in prompts for end in (300, 600)))
+    reads = Reads(monkeypatch)
+    run = core_run(kv_store=str(tmp_path), max_num_seqs=1)
+    run.submit("later", [*prompts[0], 1], 2, priority=1)
+    run.steps(1)
+    assert reads.finished(run) == 1
+    run.submit("first", [*prompts[1], 1], 2)
+    run.until_idle()
+    assert list(run.ends) == ["first", "later"]
+    assert [run.deltas[id][0].cached_tokens for id in run.ends] == [600, 600]
+    run.core.close()
+
+
+def test_who_leaves_while_it_is_read_for_holds_up_nobody(core_run, tmp_path):
+    prompts = [text(seed, 600) for seed in range(2)]
+    stored(core_run, tmp_path, *prompts)
+    run = core_run(kv_store=str(tmp_path))
+    run.submit("leaves", [*prompts[0], 1], 2)
+    run.submit("stays", [*prompts[1], 1], 2)
+    run.steps(1)
+    run.core.handle(Cancel("leaves"))
+    run.until_idle()
+    assert run.deltas["stays"][0].cached_tokens == 600
+    run.core.close()
+
+
+def test_what_there_is_no_room_for_is_not_read(core_run, loaded_model, tmp_path, monkeypatch):
+    prompt = text(1, 1500)
+    stored(core_run, tmp_path, *(prompt[:end] for end in (500, 1000, 1500)))
+    reads = Reads(monkeypatch)
+    run = core_run(kv_store=str(tmp_path), limits={"kv_limit": loaded_model("tiny").kv_per_token * 2200})
+    run.submit("runs", text(2, 500), 500)
+    run.steps(2)
+    store, cache = run.core._shelf._store, run.core._shelf.cache
+    fetch = store.fetch(prompt, 0)
+    cache.max_bytes = loaded_model("tiny").kv_per_token * 1100
+    while not store.advance(fetch, cache):
+        reads.finished(run)
+    assert len(reads.paths) == 2
+    assert cache.match(prompt)[0] == 1000
+    run.core.close()

@@ -8,7 +8,7 @@ import pytest
 from test_prefix_cache import check, check_tree, compute, make, sequence
 
 from vllm_mlx.engine.prefix_cache import PrefixCache
-from vllm_mlx.engine.store import KvStore
+from vllm_mlx.engine.store import Fetch, KvStore
 
 
 def store_at(folder, salt=b"model", max_bytes=1 << 30) -> KvStore:
@@ -29,12 +29,16 @@ def keep(cache: PrefixCache, store: KvStore, tokens: list[int]) -> None:
         time.sleep(0.001)
 
 
+def delivered(store: KvStore, fetch: Fetch, cache: PrefixCache) -> None:
+    while not store.advance(fetch, cache):
+        fetch.blobs.exception()
+
+
 def fetched(store: KvStore, cache: PrefixCache, tokens: list[int]) -> int:
     """How many tokens a row gets whose prompt these are."""
     fetch = store.fetch(tokens, cache.match(tokens)[0])
     if fetch:
-        fetch.blobs.exception()
-        store.deliver(fetch, cache)
+        delivered(store, fetch, cache)
     check_tree(cache)
     lease = cache.take(tokens)
     if lease.length:
@@ -185,3 +189,80 @@ def test_a_full_disk_costs_the_store_and_nothing_else(tmp_path, monkeypatch, cap
     assert "No space left" in caplog.text
     keep(cache, store, tokens)
     assert fetched(store_at(tmp_path), big(), [*tokens, 1]) == 200
+
+
+def test_a_file_that_two_rows_share_can_be_damaged_for_both(tmp_path):
+    cache, store, tokens = big(), store_at(tmp_path), sequence(1, 200)
+    keep(cache, store, tokens)
+    keep(cache, store, [*tokens, *sequence(2, 100)])
+    store.close()
+    again = store_at(tmp_path)
+    path = files(tmp_path)
+    for file in path:
+        file.write_bytes(b"")
+    fetches = [again.fetch(tokens + sequence(2, length), 0) for length in (100, 50)]
+    cache = big()
+    for fetch in fetches:
+        delivered(again, fetch, cache)
+    assert list(cache.nodes()) == []
+    assert again.nbytes == 0
+
+
+def test_what_hangs_on_a_removed_file_can_be_removed_again(tmp_path):
+    cache, store, tokens = big(), store_at(tmp_path), sequence(1, 200)
+    keep(cache, store, tokens)
+    keep(cache, store, [*tokens, *sequence(2, 100)])
+    root, leaf = store.nodes()
+    for node in (root, leaf, root):
+        store.remove(node)
+        assert node not in store
+    assert files(tmp_path) == []
+    assert store.match(tokens) == (0, None)
+
+
+def test_a_file_that_is_evicted_while_it_is_fetched_is_no_hit(tmp_path):
+    cache, store, tokens = big(), store_at(tmp_path), sequence(1, 200)
+    keep(cache, store, tokens)
+    fetch = store.fetch(tokens, 0)
+    store.remove(next(store.nodes()))
+    cache = big()
+    delivered(store, fetch, cache)
+    assert list(cache.nodes()) == []
+    keep(cache, store, tokens)
+    assert fetched(store_at(tmp_path), big(), [*tokens, 1]) == 200
+
+
+def test_a_piece_whose_beginning_is_evicted_meanwhile_is_written_again(tmp_path):
+    cache, store, tokens = big(), store_at(tmp_path), sequence(1, 200)
+    keep(cache, store, tokens)
+    longer = [*tokens, *sequence(2, 100)]
+    lease = cache.take(longer)
+    compute(lease, longer)
+    cache.give(lease, longer, 300)
+    store.offer(longer)
+    store.pump(cache)
+    store.remove(next(store.nodes()))
+    while store.busy:
+        store.pump(cache)
+    assert len(files(tmp_path)) == 1
+    assert fetched(store_at(tmp_path), big(), [*longer, 1]) == 300
+
+
+@pytest.mark.parametrize("name", ["utime", "unlink"])
+def test_a_folder_that_cannot_be_changed_costs_the_store_and_nothing_else(tmp_path, monkeypatch, caplog, name):
+    cache, store, tokens = big(), store_at(tmp_path, max_bytes=15_000), sequence(1, 400)
+    keep(cache, store, tokens)
+
+    def read_only(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    if name == "utime":
+        monkeypatch.setattr("vllm_mlx.engine.store.os.utime", read_only)
+        assert fetched(store, big(), [*tokens, 1]) == 400
+    else:
+        monkeypatch.setattr("pathlib.Path.unlink", read_only)
+        keep(cache, store, sequence(2, 400))
+        assert store.nbytes <= 15_000
+        (store.folder / "notes.txt").write_text("mine")
+        assert store_at(tmp_path).nbytes > 15_000
+    assert "Read-only file system" in caplog.text

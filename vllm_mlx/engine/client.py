@@ -93,9 +93,7 @@ class EngineClient:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._supervisor
             self._supervisor = None
-        if self._process:
-            await self._process.end(_END_GRACE)
-            self._process = None
+        await self._end_process()
         if self._health != "failed":
             self._health, self._failure = "failed", "the engine was closed"
         self._taken().fail(self._failure)
@@ -136,30 +134,52 @@ class EngineClient:
         """Forgets a generation; False if it was over."""
         return self._generations.pop(id, None) is not None
 
+    async def _end_process(self, grace: float = _END_GRACE) -> None:
+        if self._process:
+            await self._process.end(grace)
+            self._process = None
+
     async def _supervise(self) -> None:
-        """Keeps an engine process running until there is no point in it."""
+        """Keeps an engine process running until there is no point in it; then nobody is left waiting."""
+        try:
+            reason = await self._keep_running()
+        except Exception as error:  # The border of the engine: who waits for it must hear of it.
+            _log.exception("the engine cannot be watched any more")
+            reason = f"the engine cannot be watched any more: {error!r}"
+        self._give_up(reason)
+        await self._end_process(0)
+
+    async def _keep_running(self) -> str:
+        """Why there is no engine any more."""
         failures = 0
         while True:
-            process = await EngineProcess.spawn(self._config, self._dispatch)
-            self._process = process
-            stall = await self._watch(process)
-            # Requests that come from here on are the next engine's.
-            self._health = "restarting" if self._info else "starting"
-            doomed = self._taken() if process.was_ready else _Open({}, deque())
-            reason = "the engine was closed"
-            try:
-                reason = process.fatal or stall or f"the engine process ended ({await process.exit_text()})"
-            finally:
-                doomed.fail(reason)
-            idle = process.was_ready and not doomed.generations
-            failures = failures + 1 if not process.was_ready or (idle and not process.served) else 0
-            # A process that hangs is not asked twice.
-            await process.end(_END_GRACE if process.ended.is_set() else 0)
-            if process.fatal or failures >= _LOAD_ATTEMPTS:
-                self._give_up(reason)
-                return
-            _log.error("%s; starting a new engine", reason)
+            life = await self._live()
+            failures = failures + 1 if life.failed else 0
+            if life.fatal or failures >= _LOAD_ATTEMPTS:
+                return life.reason
+            _log.error("%s; starting a new engine", life.reason)
             await asyncio.sleep(_BACKOFF * 4**failures)
+
+    async def _live(self) -> "_Life":
+        """Starts one engine process and stays with it to its end."""
+        try:
+            process = self._process = await EngineProcess.spawn(self._config, self._dispatch)
+        except OSError as error:
+            return _Life(f"no engine process can be started: {error}", failed=True)
+        stall = await self._watch(process)
+        # Requests that come from here on are the next engine's.
+        self._health = "restarting" if self._info else "starting"
+        doomed = self._taken() if process.was_ready else _Open({}, deque())
+        reason = "the engine was closed"
+        try:
+            reason = process.fatal or stall or f"the engine process ended ({await process.exit_text()})"
+        finally:
+            doomed.fail(reason)
+        # A process that hangs is not asked twice.
+        await process.end(_END_GRACE if process.ended.is_set() else 0)
+        idle = process.was_ready and not doomed.generations
+        failed = not process.was_ready or (idle and not process.served)
+        return _Life(reason, failed=failed, fatal=process.fatal is not None)
 
     async def _watch(self, process: EngineProcess) -> str | None:
         """Returns when the process has ended, or with a reason when it hangs."""
@@ -229,6 +249,15 @@ class EngineClient:
         if last:
             del self._generations[id]
         generation.put(item)
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """How an engine process ended: `failed` if it was of no use, `fatal` if every next one would be so too."""
+
+    reason: str
+    failed: bool
+    fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

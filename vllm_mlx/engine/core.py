@@ -4,6 +4,7 @@ A step launches the next decode of all rows, then reads the tokens of the one be
 Python), and last prefills a chunk of one prompt, small enough that the rows keep their pace.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from vllm_mlx.engine.sampling import NOT_A_NUMBER, Choice, Draw, seed_of
 from vllm_mlx.engine.scheduler import Gate, Phase, Scheduler, Sequence
 from vllm_mlx.engine.shelf import Shelf
 
+_log = logging.getLogger("vllm_mlx.engine")
 _HEADROOM = 256
 """New tokens that buffers have room for from the start."""
 
@@ -54,7 +56,7 @@ class Core:
         longest = min(loaded.info.max_model_len, self._room.longest())
         info = self.info = msgspec.structs.replace(loaded.info, max_model_len=longest)
         self._scheduler = Scheduler(config.max_num_seqs, config.max_waiting_seqs, info.max_model_len, info.vocab_size)
-        self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000)
+        self._sizer = ChunkSizer(config.prefill_step_size, config.max_prefill_stall_ms / 1000, loaded.chunk_pairs)
         cache = self._shelf.cache if config.prewarm else None
         self._prewarmer = (
             Prewarmer(loaded.model, cache, self._room, self._sizer) if isinstance(cache, PrefixCache) else None
@@ -138,6 +140,14 @@ class Core:
             mx.clear_cache()
 
     def _gate(self, sequence: Sequence) -> Gate:
+        try:
+            return self._may_run(sequence)
+        except Exception as error:  # The border of a request: those that run have no part in it.
+            _log.exception("a request could not be admitted")
+            self._fail(sequence, f"the engine failed to admit the request: {error!r}")
+            return Gate.PASS_BY
+
+    def _may_run(self, sequence: Sequence) -> Gate:
         if not self._constraints.ready(sequence.submit.id):
             return Gate.PASS_BY
         if not self._room.fits(self._rows.values(), self._reserve(sequence)):
@@ -239,12 +249,18 @@ class Core:
         """Prefills while the rows can wait: short prompts together, or a chunk of a long one."""
         spent, stall = 0.0, self._sizer.stall
         while not (waited_for := bool(self._decoder.rows)) or spent <= stall / 2:
-            parts = self._scheduler.next_prefill(self._sizer.size(stall - spent if waited_for else None))
+            parts = self._next_parts(self._sizer.size(stall - spent if waited_for else None))
             if not parts:
                 return
             spent += self._prefill_parts(parts)
             if parts[0][0].phase is Phase.PREFILL:
                 return
+
+    def _next_parts(self, budget: int) -> list[tuple[Sequence, int]]:
+        """Whose prompts go on in the next pass, and by how many tokens."""
+        parts = self._scheduler.next_prefill(budget)
+        counts = self._sizer.within([(sequence.kv, count) for sequence, count in parts])
+        return [(sequence, count) for (sequence, _), count in zip(parts, counts, strict=False)]
 
     def _prefill_parts(self, parts: list[tuple[Sequence, int]]) -> float:
         """The next tokens of these sequences, in one pass; the seconds that it took."""
@@ -294,6 +310,7 @@ class Core:
     ) -> None:
         self._scheduler.remove(sequence)
         self._constraints.forget(sequence.submit.id)
+        self._shelf.forget(sequence.submit.id)
         self._release(sequence, leave)
         self._send(Failed(sequence.submit.id, kind, message))
 

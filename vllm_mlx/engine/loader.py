@@ -37,6 +37,8 @@ class LoadedModel:
     """Bytes that keys and values may take in all."""
     identity: bytes = b""
     """What its keys and values depend on besides the tokens, in short."""
+    chunk_pairs: int | None = None
+    """Pairs of a query and a key that a prefill pass may have, where attention makes masks."""
 
     def make_caches(self) -> list[Any]:
         """Empty caches for one row, one a layer."""
@@ -68,12 +70,13 @@ def load(config: EngineConfig) -> LoadedModel:
         kv_tokens=plan.tokens,
         plan=plan.lines(),
     )
-    return LoadedModel(model, info, _kv_per_token(model, described), plan.kv_bytes, _identity(folder))
+    per_token = _kv_per_token(model, described)
+    return LoadedModel(model, info, per_token, plan.kv_bytes, _identity(folder), plan.chunk_pairs)
 
 
 def _set_limits(plan: memory.Plan) -> None:
     """Freed buffers are kept for one prefill chunk at most; on Metal what is in use stays resident."""
-    mx.set_cache_limit(plan.cost.scratch + _SPARE)
+    mx.set_cache_limit(plan.cost.scratch + plan.mask_bytes + _SPARE)
     if plan.device.metal:
         mx.set_wired_limit(plan.device.limit)
 

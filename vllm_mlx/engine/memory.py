@@ -17,6 +17,8 @@ _METAL_SHARE = 0.75
 """What macOS lets Metal keep resident of a large machine's memory, unless told otherwise."""
 _SYSTEM = 8 * _GB
 """What the rest of a Mac needs when its limit is raised."""
+_MASK_SHARE = 128
+"""Masks of sparse attention get one such part of the memory: on 512 GB chunks of 236 tokens after 150,000 of M3's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,16 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a model takes, in bytes. `scratch` is for one prefill chunk; `context` is in tokens."""
+    """What a model takes, in bytes. `scratch` is for one prefill chunk; `context` is in tokens.
+
+    `mask_per_pair` is what sparse attention takes in prefill for each pair of a query and a key.
+    """
 
     weights: int
     kv_per_token: int
     scratch: int
     context: int
+    mask_per_pair: int
 
 
 def this_device() -> Device:
@@ -73,7 +79,7 @@ def cost(config: Mapping[str, Any], weights: int, *, step_size: int, width: int 
     sparse = text.get("sparse_attention_config") or {}
     per_token += sum(sparse.get("sparse_attention_freq", ())) * sparse.get("sparse_index_dim", 0) * width
     context = int(text.get("max_position_embeddings") or 0)
-    return Cost(weights, per_token, step_size * scratch_per_token(text, width), context)
+    return Cost(weights, per_token, step_size * scratch_per_token(text, width), context, mask_per_pair(text))
 
 
 def scratch_per_token(text: Mapping[str, Any], width: int) -> int:
@@ -82,6 +88,20 @@ def scratch_per_token(text: Mapping[str, Any], width: int) -> int:
     inner = text.get("num_experts_per_tok", 1) * (3 * text.get("intermediate_size", 4 * hidden) + hidden)
     heads = text["num_attention_heads"] * (text.get("head_dim") or hidden // text["num_attention_heads"])
     return int(2 * width * (4 * hidden + inner + 4 * heads))
+
+
+def mask_per_pair(text: Mapping[str, Any]) -> int:
+    """Bytes of all that mlx-lm's block mask of M3 makes for a query and a key, (heads, chunk, context) each.
+
+    A bool for each query head; for each index head scores in float32, those that a query may look at, a copy of them
+    cut into blocks, and two bools; and the causal bool. MLX on the CPU has up to three quarters of it at the same time.
+    """
+    sparse = text.get("sparse_attention_config")
+    if not sparse:
+        return 0
+    heads: int = text["num_attention_heads"]
+    index_heads: int = sparse.get("sparse_num_index_heads") or text.get("num_key_value_heads") or heads
+    return heads + (3 * 4 + 2) * index_heads + 1
 
 
 def weight_bytes(folder: Path) -> int | None:
@@ -126,6 +146,22 @@ class Plan:
     sequences: int
     context: int | None = None
     """What the user wants, if anything."""
+    step_size: int = 2048
+    """Tokens of a prefill chunk, at most."""
+
+    @property
+    def chunk_pairs(self) -> int | None:
+        """Pairs of a query and a key that sparse attention's masks have room for in prefill; None: it has no masks."""
+        per_pair = self.cost.mask_per_pair
+        if not per_pair:
+            return None
+        share = self.device.memory // _MASK_SHARE // per_pair
+        context = self.context or self.cost.context
+        return min(share, self.step_size * context) if context else share
+
+    @property
+    def mask_bytes(self) -> int:
+        return (self.chunk_pairs or 0) * self.cost.mask_per_pair
 
     @property
     def budget(self) -> int:
@@ -135,7 +171,7 @@ class Plan:
     @property
     def kv_bytes(self) -> int:
         """What is left for keys and values; negative if the weights alone do not fit."""
-        return self.budget - self.cost.weights - self.cost.scratch
+        return self.budget - self.cost.weights - self.cost.scratch - self.mask_bytes
 
     @property
     def tokens(self) -> int:
@@ -154,7 +190,7 @@ class Plan:
     def wanted_bytes(self) -> int:
         """What the device's limit must be for the context that is wanted (the model's own, if none is)."""
         tokens = self.context or self.cost.context or 1
-        needed = self.cost.weights + self.cost.scratch + tokens * self.cost.kv_per_token
+        needed = self.cost.weights + self.cost.scratch + self.mask_bytes + tokens * self.cost.kv_per_token
         return math.ceil(needed / self.utilization) + 1
 
     def advice(self) -> str | None:
@@ -167,9 +203,10 @@ class Plan:
     def lines(self) -> list[str]:
         """For people."""
         cost, device = self.cost, self.device
+        masks = f", and {_size(self.mask_bytes)} for sparse attention's masks" if self.mask_bytes else ""
         lines = [
             f"Device: {device.name}, {_size(device.memory)}; models may take {_size(self.budget)} of it",
-            f"Weights: {_size(cost.weights)}; prefill scratch: {_size(cost.scratch)}",
+            f"Weights: {_size(cost.weights)}; prefill scratch: {_size(cost.scratch)}{masks}",
             f"KV cache: {cost.kv_per_token / 1024:.4g} KiB a token; room for {self.tokens:,} tokens",
         ]
         if self.tokens:
@@ -205,7 +242,7 @@ def plan(
     if weights is None:
         raise ValueError(f"{folder} has neither weights nor an index that gives their size")
     costs = cost(config, weights, step_size=step_size, width=norm_bytes(folder))
-    return Plan(device or this_device(), costs, utilization, sequences, context)
+    return Plan(device or this_device(), costs, utilization, sequences, context, step_size)
 
 
 def _size(count: int) -> str:

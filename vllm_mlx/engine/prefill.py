@@ -1,5 +1,6 @@
 """Prompts into keys and values, a chunk at a time, and how large a chunk may be."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +18,15 @@ _SHARE = 0.9
 
 @dataclass(slots=True)
 class ChunkSizer:
-    """Sizes chunks so that one takes at most `stall` seconds while other rows wait for their next token."""
+    """Sizes chunks so that one takes at most `stall` seconds while other rows wait for their next token.
+
+    A pass has at most `chunk_pairs` pairs of a query and a key (None: any number), which bounds the masks that sparse
+    attention makes.
+    """
 
     step_size: int
     stall: float
+    chunk_pairs: int | None = None
     _rate: float | None = None
     """Tokens a second of the recent chunks."""
 
@@ -30,6 +36,25 @@ class ChunkSizer:
             return self.step_size
         fitting = _FIRST if self._rate is None else int(self._rate * _SHARE * seconds)
         return min(self.step_size, max(_SMALLEST, fitting))
+
+    def within(self, parts: Sequence[tuple[int, int]]) -> list[int]:
+        """How many tokens each part, (tokens before it, its own), may have in one pass.
+
+        The first gets one at least and may be cut short; those after it that do not fit as they are must wait.
+        """
+        if self.chunk_pairs is None:
+            return [count for _, count in parts]
+        left, counts = self.chunk_pairs, list[int]()
+        for before, count in parts:
+            # The most tokens n with n * (before + n) <= left.
+            most = (math.isqrt(before * before + 4 * left) - before) // 2
+            if counts and most < count:
+                break
+            counts.append(min(count, max(1, most)))
+            left = max(0, left - counts[-1] * (before + counts[-1]))
+            if counts[-1] < count:
+                break
+        return counts
 
     def ran(self, tokens: int, seconds: float) -> None:
         """Learns from a chunk. One much shorter than a stall says little about the rate: it counts by its length.

@@ -31,18 +31,22 @@ class EngineProcess(asyncio.Protocol):
 
     @classmethod
     async def spawn(cls, config: EngineConfig, dispatch: Callable[["EngineProcess", Reply], None]) -> "EngineProcess":
+        """Raises `OSError` where there can be no more processes or sockets."""
         process = cls(dispatch)
         ours, theirs = socket.socketpair()
-        with theirs:
-            process._child = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "vllm_mlx.engine.worker",
-                str(theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-            )
-        await process._loop.create_unix_connection(lambda: process, sock=ours)
+        with contextlib.ExitStack() as failing:
+            failing.callback(ours.close)
+            with theirs:
+                process._child = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "vllm_mlx.engine.worker",
+                    str(theirs.fileno()),
+                    pass_fds=[theirs.fileno()],
+                    stdin=asyncio.subprocess.DEVNULL,
+                )
+            await process._loop.create_unix_connection(lambda: process, sock=ours)
+            failing.pop_all()
         process.write(encode_settings(config))
         return process
 

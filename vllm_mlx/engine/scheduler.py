@@ -52,6 +52,11 @@ class Sequence:
     """How many of the ids that close the thought are still to be forced."""
 
     @property
+    def order(self) -> tuple[int, int]:
+        """Who gets a slot first: smaller priority, then first come."""
+        return self.submit.priority, self.arrival
+
+    @property
     def remaining(self) -> int:
         """Prompt tokens to prefill: all but the last, which the first decode step takes."""
         return len(self.tokens) - 1 - self.kv
@@ -147,7 +152,7 @@ class Scheduler:
         """Gives a free slot to a waiting sequence: smaller priority first, then first come, as `gate` lets them."""
         if not self.waiting or len(self.running) >= self.max_num_seqs:
             return None
-        for sequence in sorted(self.waiting, key=lambda s: (s.submit.priority, s.arrival)):
+        for sequence in sorted(self.waiting, key=lambda s: s.order):
             verdict = gate(sequence)
             if verdict is Gate.SHUT:
                 return None

@@ -32,6 +32,8 @@ class Shelf:
         self._store = self._make_store(loaded, config)
         self._fetches: dict[str, Fetch | None] = {}
         """By sequence; None: it was looked for already."""
+        self._fetching: Sequence | None = None
+        """Whom the disk is read for: whoever comes next."""
         self._lookups: deque[Lookup] = deque(maxlen=_LOOKUPS)
         self._ended: OrderedDict[str, tuple[array[int], int]] = OrderedDict()
         """The stored tokens of sequences that ended by themselves in the last steps, and how many were the prompt's.
@@ -58,12 +60,23 @@ class Shelf:
     @property
     def busy(self) -> bool:
         """Whether `pump` will have something to do."""
-        return self._store is not None and (self._store.busy or any(self._fetches.values()))
+        return self._store is not None and self._store.busy
 
     def pump(self) -> None:
         """Moves the disk on. Never waits."""
         if self._store is not None and isinstance(self.cache, PrefixCache):
-            self._store.pump(self.cache)
+            try:
+                self._store.pump(self.cache)
+            except Exception:
+                self._turn_store_off()
+
+    def _turn_store_off(self) -> None:
+        """The border of the disk: an error behind it costs the store, and no row."""
+        _log.exception("kv store: an error; the store is off until the engine starts again")
+        if self._store is not None:
+            self._store.close(wait=False)
+        self._store = self._fetching = None
+        self._fetches.clear()
 
     def gate(self, sequence: Sequence, running: Iterable[Sequence]) -> Gate:
         """Whether it pays to wait: for another prompt that is computing the same, or for the disk."""
@@ -74,28 +87,43 @@ class Shelf:
             if other.phase is Phase.PREFILL and other.tokens[:_SHARED] == tokens[:_SHARED]:
                 shared = _common(other.tokens, tokens)
                 if shared >= max(_SHARED, other.kv + BLOCK):
+                    self.forget(sequence.submit.id)
                     return Gate.PASS_BY
-        return self._fetched(sequence)
-
-    def _fetched(self, sequence: Sequence) -> Gate:
         if self._store is None or not isinstance(self.cache, PrefixCache):
             return Gate.OPEN
+        try:
+            return self._fetched(sequence, self._store, self.cache)
+        except Exception:
+            self._turn_store_off()
+            return Gate.OPEN
+
+    def _fetched(self, sequence: Sequence, store: KvStore, cache: PrefixCache) -> Gate:
         id = sequence.submit.id
         if id not in self._fetches:
-            have, _ = self.cache.match(sequence.tokens)
-            self._fetches[id] = self._store.fetch(sequence.tokens, have)
+            have, _ = cache.match(sequence.tokens)
+            self._fetches[id] = store.fetch(sequence.tokens, have)
         fetch = self._fetches[id]
-        if fetch is not None:
-            if not fetch.blobs.done():
-                return Gate.PASS_BY
-            self._store.deliver(fetch, self.cache)
-            self._fetches[id] = None
+        if fetch is None:
+            return Gate.OPEN
+        if not self._takes_disk(sequence) or not store.advance(fetch, cache):
+            return Gate.PASS_BY
+        self._fetches[id] = self._fetching = None
         return Gate.OPEN
+
+    def _takes_disk(self, sequence: Sequence) -> bool:
+        """Whether the disk is read for this one now: who comes after another waits."""
+        other = self._fetching
+        if other is not None and other is not sequence:
+            if other.order <= sequence.order:
+                return False
+            self.forget(other.submit.id)
+        self._fetching = sequence
+        return True
 
     def lease(self, sequence: Sequence) -> tuple[Lease, Miss | None]:
         """The caches that a row begins with, and why they do not hold more of its tokens."""
         id = sequence.submit.id
-        self._fetches.pop(id, None)
+        self.forget(id)
         if self.cache is None:
             return Lease(self._make(), 0), None
         lease = self.cache.take(sequence.tokens)
@@ -131,8 +159,10 @@ class Shelf:
             self.drop(lease)
 
     def forget(self, id: str) -> None:
-        """The sequence does not wait any more."""
+        """The sequence does not wait for the disk any more."""
         self._fetches.pop(id, None)
+        if self._fetching is not None and self._fetching.submit.id == id:
+            self._fetching = None
 
     def ended(self, sequence: Sequence) -> None:
         """It ended by itself, and was given."""

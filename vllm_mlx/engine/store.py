@@ -33,13 +33,13 @@ class Stored(Node):
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Fetch:
-    """Files on their way from disk, in the order of their tokens."""
+    """Files that hold the end of `tokens`, in the order of their tokens; `blobs` is the first one on its way."""
 
     tokens: list[int]
-    files: list[Stored]
-    blobs: Future[list[list[Blob]]]
+    files: deque[Stored]
+    blobs: Future[list[Blob]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class KvStore(Tree[Stored]):
     def _discard(self, path: Path, error: Exception) -> None:
         _log.warning("kv store: %s is removed: %s", path.name, error)
         if path.is_file() or path.is_symlink():
-            path.unlink(missing_ok=True)
+            _unlink(path)
 
     def _path(self, node: Stored) -> Path:
         return self.folder / (node.id + segments.SUFFIX)
@@ -165,6 +165,10 @@ class KvStore(Tree[Stored]):
             _log.warning("kv store: nothing is written now: %s", error)
             self._offers.clear()
             return
+        if write.parent is not None and write.parent not in self:
+            # What it goes on from was evicted meanwhile.
+            self.forgotten(write.node)
+            return
         self._attach(write.node, write.parent)
         self.touch(write.node.path())
         while self.nbytes > self.max_bytes:
@@ -172,35 +176,53 @@ class KvStore(Tree[Stored]):
             self.remove(oldest)
 
     def forgotten(self, node: Stored) -> None:
-        self._path(node).unlink(missing_ok=True)
+        _unlink(self._path(node))
 
     def fetch(self, tokens: Sequence[int], have: int) -> Fetch | None:
-        """Starts to read what is stored of `tokens` beyond the first `have`; None if it is not worth it."""
+        """What is stored of `tokens` beyond the first `have`; None if it is not worth it. Nothing is read yet."""
         count, node = self.match(tokens)
         if node is None or count - have < BLOCK:
             return None
-        files = [file for file in node.path() if file.end > have]
-        paths = [self._path(file) for file in files]
-        self.touch(node.path())
-        return Fetch(list(tokens[:count]), files, self._reader.submit(_read, paths))
+        path = node.path()
+        self.touch(path)
+        return Fetch(list(tokens[:count]), deque(file for file in path if file.end > have))
 
-    def deliver(self, fetch: Fetch, cache: PrefixCache) -> None:
-        """Puts what was read into the cache, as far as there is room."""
-        try:
-            blobs = fetch.blobs.result()
-        except (DamagedError, OSError) as error:
-            self._damaged(fetch, error)
-            return
-        for file, arrays in zip(fetch.files, blobs, strict=True):
-            have, run = cache.match(fetch.tokens)
+    def advance(self, fetch: Fetch, cache: PrefixCache) -> bool:
+        """Puts a file that has been read into the cache and starts the next one; True when there is none. Never waits.
+
+        One file is in memory beside the cache's bytes, and none is read that the cache has no room for.
+        """
+        if fetch.blobs is not None:
+            if not fetch.blobs.done():
+                return False
+            self._deliver(fetch.files.popleft(), fetch, cache)
+            fetch.blobs = None
+        while fetch.files:
+            file = fetch.files[0]
+            have, run = cache.match(fetch.tokens[: file.end])
             if file.end <= have:
+                fetch.files.popleft()
                 continue
-            if file.base > have:
-                return
+            if file not in self or file.base > have or not cache.make_room(file.nbytes, run.path() if run else ()):
+                return True
+            fetch.blobs = self._reader.submit(segments.read, self._path(file))
+            return False
+        return True
+
+    def _deliver(self, file: Stored, fetch: Fetch, cache: PrefixCache) -> None:
+        assert fetch.blobs is not None
+        try:
+            arrays = fetch.blobs.result()
+        except (DamagedError, OSError) as error:
+            _log.warning("kv store: %s is removed: %s", file.id, error)
+            self.remove(file)
+            return
+        have, run = cache.match(fetch.tokens[: file.end])
+        if file.base <= have < file.end:
             self._adopt(cache, run, have, file, arrays)
 
     def _adopt(self, cache: PrefixCache, run: Run | None, have: int, file: Stored, arrays: list[Blob]) -> None:
-        """Below `run`, which has `have` of the tokens, adds what the file has beyond them."""
+        """Below `run`, which has `have` of the tokens, adds what the file has beyond them, if there is room."""
         if not cache.make_room(sum(blob.data.nbytes for blob in arrays), run.path() if run else ()):
             return
         caches = kv.from_blobs(self._make(), arrays)
@@ -209,26 +231,22 @@ class KvStore(Tree[Stored]):
         before = [token for part in file.path()[:-1] for token in part.tokens]
         hashes = list(cache.chain([*before, *file.tokens], cache.known_hashes(run, have)))
         cache.adopt(run, have, file.tokens[have - file.base :], caches, hashes)
-        os.utime(self._path(file))
+        try:
+            os.utime(self._path(file))
+        except OSError as error:
+            _log.warning("kv store: %s keeps its old time of use: %s", file.id, error)
 
-    def _damaged(self, fetch: Fetch, error: Exception) -> None:
-        """Removes the files that cannot be read, and what hangs on them."""
-        for file in fetch.files:
-            try:
-                segments.read(self._path(file))
-            except (DamagedError, OSError):
-                _log.warning("kv store: %s is removed: %s", file.id, error)
-                self.remove(file)
-                return
-
-    def close(self) -> None:
-        """Waits for the piece that is being written."""
-        self._writer.shutdown()
-        self._reader.shutdown(cancel_futures=True)
+    def close(self, *, wait: bool = True) -> None:
+        """Writes and reads no more; waits for the piece that is being written, unless told otherwise."""
+        self._writer.shutdown(wait=wait)
+        self._reader.shutdown(wait=wait, cancel_futures=True)
 
 
-def _read(paths: Sequence[Path]) -> list[list[Blob]]:
-    return [segments.read(path) for path in paths]
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("kv store: %s cannot be removed: %s", path.name, error)
 
 
 def _id(parent: Stored | None, node: Stored) -> str:

@@ -59,6 +59,10 @@ class Tree(Generic[N]):
             yield node
             stack += node.children
 
+    def __contains__(self, node: N) -> bool:
+        """Whether it hangs on a root of this tree, and has not been removed with one before it."""
+        return all(part in (part.parent.children if part.parent else self._roots) for part in node.path())
+
     def chain(self, tokens: Sequence[int], known: Sequence[bytes] = ()) -> Iterator[bytes]:
         """The hashes of the whole blocks of `tokens` after those that are known."""
         digest = known[-1] if known else self._salt
@@ -102,7 +106,9 @@ class Tree(Generic[N]):
                 del self._index[digest]
 
     def remove(self, node: N) -> None:
-        """Takes out a node and what hangs on it."""
+        """Takes out a node and what hangs on it; nothing, if it is out already."""
+        if node not in self:
+            return
         (node.parent.children if node.parent else self._roots).remove(node)
         gone = [node]
         for each in gone:

@@ -23,25 +23,35 @@ _PIECE = 1 << 20
 _POLL = 0.002
 
 
+class ChannelError(Exception):
+    """There is nobody at the other end of the socket."""
+
+
 class Channel:
-    """The engine's end of the socket. Sending blocks, receiving does so only on demand."""
+    """The engine's end of the socket. Sending blocks, receiving does so only on demand. Raises `ChannelError`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._reader = FrameReader()
 
     def receive(self, timeout: float | None) -> list[bytes]:
-        """The frames that have arrived, within `timeout` seconds (None: when they do). Raises EOFError at the end."""
+        """The frames that have arrived, within `timeout` seconds (None: when they do)."""
         bodies: list[bytes] = []
         while select.select([self._connection], [], [], 0 if bodies else timeout)[0]:
-            data = self._connection.recv(_PIECE)
+            try:
+                data = self._connection.recv(_PIECE)
+            except OSError as error:
+                raise ChannelError(str(error)) from error
             if not data:
-                raise EOFError
+                raise ChannelError("the socket was closed")
             bodies += self._reader.feed(data)
         return bodies
 
     def send(self, reply: Reply) -> None:
-        self._connection.sendall(encode_frame(reply))
+        try:
+            self._connection.sendall(encode_frame(reply))
+        except OSError as error:
+            raise ChannelError(str(error)) from error
 
 
 def _leave_out_tokenizers() -> None:
@@ -92,9 +102,9 @@ def _run(core: "Core", channel: Channel) -> None:
             if core.has_work:
                 core.step()
             core.tend()
+        except ChannelError:
+            raise
         except Exception as error:  # The border of a step: what it broke is failed, the process goes on.
-            if isinstance(error, OSError):
-                raise
             _log.exception("a step failed")
             core.recover(error)
 
@@ -113,8 +123,9 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     try:
         serve(Channel(connection))
-    except (EOFError, ConnectionError, BrokenPipeError):
-        return
+    except ChannelError as error:
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, ConnectionError):
+            raise
 
 
 if __name__ == "__main__":
