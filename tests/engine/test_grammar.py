@@ -99,16 +99,16 @@ BEYOND = {"name": "echo", "parameters": {"type": "object", "properties": {"n": {
 
 def forced(chat, run, function, count=3):
     """Replies to a request that must call, from the model's thought on: (reply, deltas) of each."""
-    conversation = Conversation((Message("user", "Echo 3."),), (Tool("echo", function),), ToolChoice("required"))
+    conversation = Conversation((Message("user", "Use echo with n = 3."),), (Tool("echo", function),), ToolChoice("required"))
     prompt = chat.render(conversation)
     for i in range(count):
         run.submit(
             f"r{i}",
             list(prompt.ids),
-            160,
+            200,
             sampling=Sampling(temperature=1.5, seed=i),
             stop_ids=list(chat.stop_ids),
-            thinking=Thinking(open=prompt.thinking_open, close_ids=chat.close_ids(), budget=8),
+            thinking=Thinking(open=prompt.thinking_open, close_ids=chat.close_ids(), budget=24),
             grammar=ToolGrammar("minimax_m2", json.dumps([function]), ["echo"], required=True, single=True),
         )
     run.until_idle()

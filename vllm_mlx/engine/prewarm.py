@@ -40,7 +40,8 @@ class Prewarmer:
         if self._lease is None and not self._begin():
             return
         assert self._lease is not None
-        chunk = self._prompt[self._done :][: self._sizer.size(self._sizer.stall)]
+        (size,) = self._sizer.within([(self._done, self._sizer.size(self._sizer.stall))])
+        chunk = self._prompt[self._done : self._done + size]
         self._sizer.ran(len(chunk), prefill(self._model, [(self._lease.caches, chunk)]))
         self._done += len(chunk)
         if self._done == len(self._prompt):
