@@ -99,7 +99,8 @@ BEYOND = {"name": "echo", "parameters": {"type": "object", "properties": {"n": {
 
 def forced(chat, run, function, count=3):
     """Replies to a request that must call, from the model's thought on: (reply, deltas) of each."""
-    conversation = Conversation((Message("user", "Use echo with n = 3."),), (Tool("echo", function),), ToolChoice("required"))
+    asked = Message("user", "Use echo with n = 3.")
+    conversation = Conversation((asked,), (Tool("echo", function),), ToolChoice("required"))
     prompt = chat.render(conversation)
     for i in range(count):
         run.submit(
