@@ -106,10 +106,10 @@ def forced(chat, run, function, count=3):
         run.submit(
             f"r{i}",
             list(prompt.ids),
-            200,
+            160,
             sampling=Sampling(temperature=1.5, seed=i),
             stop_ids=list(chat.stop_ids),
-            thinking=Thinking(open=prompt.thinking_open, close_ids=chat.close_ids(), budget=24),
+            thinking=Thinking(open=prompt.thinking_open, close_ids=chat.close_ids(), budget=8),
             grammar=ToolGrammar("minimax_m2", json.dumps([function]), ["echo"], required=True, single=True),
         )
     run.until_idle()

@@ -3,6 +3,7 @@
 import pytest
 
 from vllm_mlx.engine.prefill import ChunkSizer, prefill
+from vllm_mlx.engine.protocol import Prewarm
 
 
 @pytest.mark.parametrize("rate", [100.0, 3000.0])
@@ -66,3 +67,19 @@ def test_no_pass_of_sparse_attention_has_more_pairs_than_planned(core_run, monke
     assert len(run.ends) == 3
     assert max(passes) <= 20_000
     assert run.tokens["2"] == core_run("tiny-m3").run("x", prompts[2], 3)
+
+
+def test_prefilling_ahead_keeps_to_the_bound_too(core_run, monkeypatch):
+    passes = []
+
+    def noted(model, parts):
+        passes.extend(len(tokens) * (caches[0][0].offset + len(tokens)) for caches, tokens in parts)
+        return prefill(model, parts)
+
+    monkeypatch.setattr("vllm_mlx.engine.prewarm.prefill", noted)
+    run = core_run("tiny-m3", limits={"chunk_pairs": 8_000}, max_prefill_stall_ms=10_000)
+    run.core.handle(Prewarm([i * i % 3000 for i in range(600)]))
+    while run.core.prewarms:
+        run.core.tend()
+    assert len(passes) > 20
+    assert max(passes) <= 8_000
